@@ -1,0 +1,55 @@
+"""Downside: reinforcement learning that optimises what happens when things go badly."""
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from downside.decompose import ConditionalRisk, conditional_risk
+    from downside.risk import (
+        AbstractSpectralRisk,
+        CustomSpectrum,
+        CVaR,
+        Distribution,
+        DualPower,
+        Exponential,
+        Mean,
+        RiskSyntaxError,
+        Utility,
+        WeightedCVaR,
+        WeightedSum,
+        parse,
+        register,
+    )
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "AbstractSpectralRisk",
+    "CVaR",
+    "ConditionalRisk",
+    "CustomSpectrum",
+    "Distribution",
+    "DualPower",
+    "Exponential",
+    "Mean",
+    "RiskSyntaxError",
+    "Utility",
+    "WeightedCVaR",
+    "WeightedSum",
+    "conditional_risk",
+    "parse",
+    "register",
+]
+
+# Names are imported when they are first used, so that `downside --help` does not wait for JAX.
+_HOMES = {"ConditionalRisk": "downside.decompose", "conditional_risk": "downside.decompose"}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in __all__:
+        raise AttributeError(f"module 'downside' has no attribute {name!r}")
+    return getattr(importlib.import_module(_HOMES.get(name, "downside.risk")), name)
+
+
+def __dir__() -> list[str]:
+    return sorted([*__all__, "__version__"])

@@ -1,0 +1,32 @@
+"""Spectral risk measures: spectrum, mixture form, algebra, parsing, and the utility h."""
+
+from downside.risk.base import AbstractSpectralRisk, Mixture
+from downside.risk.combination import WeightedSum
+from downside.risk.custom import CustomSpectrum
+from downside.risk.distribution import Distribution, as_distribution, point_masses
+from downside.risk.measures import CVaR, DualPower, Exponential, Mean, WeightedCVaR
+from downside.risk.parsing import RiskSyntaxError, as_risk, parse
+from downside.risk.registry import RiskEntry, entries, register
+from downside.risk.utility import Utility
+
+__all__ = [
+    "AbstractSpectralRisk",
+    "CVaR",
+    "CustomSpectrum",
+    "Distribution",
+    "DualPower",
+    "Exponential",
+    "Mean",
+    "Mixture",
+    "RiskEntry",
+    "RiskSyntaxError",
+    "Utility",
+    "WeightedCVaR",
+    "WeightedSum",
+    "as_distribution",
+    "as_risk",
+    "entries",
+    "parse",
+    "point_masses",
+    "register",
+]

@@ -1,0 +1,50 @@
+"""What a user sees who passes the wrong type, without the type checks that the tests switch on."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+CASES = {
+    "ds.CVaR('a lot')": "`alpha` must be a real number, got 'a lot'",
+    "ds.CVaR(None)": "`alpha` must be a real number, got None",
+    "ds.CVaR(True)": "`alpha` must be a real number, got True",
+    "'half' * ds.Mean()": "`weight` must be a real number, got 'half'",
+    "ds.Mean() + 1": "unsupported operand",
+    "ds.CustomSpectrum(3.0)": "`phi` must be a function of the rank or steps {level: height}",
+    "ds.parse(0.2)": "`text` must be a string such as",
+    "ds.conditional_risk(0.2, [1.0], [1.0])": "`risk` must be a risk measure or its text",
+    "ds.CVaR(0.5)('abc')": "`values` must be an array of real numbers",
+    "ds.CVaR(0.5)([1j])": "`values` must be an array of real numbers, got dtype complex128",
+    "ds.Mean().quantile_weights(2.5)": "`count` must be a whole number of at least 1, got 2.5",
+    "ds.cvar": "module 'downside' has no attribute 'cvar'",
+}
+
+SCRIPT = """
+import json, sys, downside as ds
+said = {}
+for case in json.load(sys.stdin):
+    try:
+        said[case] = f"no error: {eval(case)!r}"
+    except Exception as error:
+        said[case] = str(error)
+json.dump(said, sys.stdout)
+"""
+
+
+@pytest.fixture(scope="module")
+def said():
+    done = subprocess.run(
+        [sys.executable, "-c", SCRIPT],
+        input=json.dumps(list(CASES)),
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return json.loads(done.stdout)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_wrong_types_are_refused_in_words(said, case):
+    assert CASES[case] in said[case]
