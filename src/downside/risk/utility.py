@@ -91,10 +91,13 @@ class Utility(eqx.Module):
         """E[h(Z)] over the last axis of `values`; equally likely if `weights` are left out."""
         xp = namespace(values, self.knots)
         values = as_floats(values, "values", xp)
-        if weights is None:
-            weights = xp.full(values.shape[-1], 1.0 / values.shape[-1], dtype=values.dtype)
-        # A matrix product and not a mean: XLA would fuse a mean into the lookup and repeat it.
-        return xp.einsum("...n,...n->...", self(values), weights)
+        worth = self(values)
+        if weights is not None:
+            return (worth * as_floats(weights, "weights", xp)).sum(axis=-1)
+        # A matrix product and not a mean: XLA fuses a mean into the lookup, which it then repeats.
+        count = values.shape[-1]
+        share = xp.full((count, 1), 1.0 / count, dtype=worth.dtype)
+        return (worth.reshape(-1, count) @ share).reshape(values.shape[:-1])
 
     def slope(self, z: ArrayLike) -> Array:
         """The derivative of h at every entry of `z`; at a knot, the one from below."""

@@ -1,0 +1,46 @@
+"""Environments: the problems in JAX, their Gymnasium faces, and wrappers that remember rewards.
+
+Importing this package registers the ids `downside/...-v0` with Gymnasium.
+"""
+
+from downside.envs.american_put import AmericanPut, OptionState
+from downside.envs.augment import JaxReturnAware, JaxTargetAware, ReturnState, TargetState
+from downside.envs.cliff_walk import CliffWalk, GridState, Tables
+from downside.envs.core import AbstractJaxEnv, Step, Transition
+from downside.envs.gymnasium_face import GymnasiumFace
+from downside.envs.lunar_lander import windy_lunar_lander
+from downside.envs.mean_reversion import MeanReversion, TradingState
+from downside.envs.registry import Registered, make_jax, register_all, registered
+from downside.envs.vector_face import GymnasiumVectorFace
+from downside.envs.vector_wrappers import VectorReturnAware, VectorTargetAware
+from downside.envs.wrappers import ReturnAware, TargetAware
+
+__all__ = [
+    "AbstractJaxEnv",
+    "AmericanPut",
+    "CliffWalk",
+    "GridState",
+    "GymnasiumFace",
+    "GymnasiumVectorFace",
+    "JaxReturnAware",
+    "JaxTargetAware",
+    "MeanReversion",
+    "OptionState",
+    "Registered",
+    "ReturnAware",
+    "ReturnState",
+    "Step",
+    "Tables",
+    "TargetAware",
+    "TargetState",
+    "TradingState",
+    "Transition",
+    "VectorReturnAware",
+    "VectorTargetAware",
+    "make_jax",
+    "register_all",
+    "registered",
+    "windy_lunar_lander",
+]
+
+register_all()

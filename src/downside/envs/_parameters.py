@@ -1,0 +1,93 @@
+"""Fields that hold an environment's parameters, and the sentences for bad ones."""
+
+import difflib
+import math
+import numbers
+from collections.abc import Iterable
+from typing import Any
+
+import equinox as eqx
+
+
+def as_float(value: Any) -> Any:
+    """`value` as a `float` if it is a number; anything else is left for the check to refuse."""
+    is_number = isinstance(value, numbers.Real) and not isinstance(value, bool)
+    return float(value) if is_number else value
+
+
+def _as_int(value: Any) -> Any:
+    number = as_float(value)
+    return int(value) if isinstance(number, float) and number.is_integer() else value
+
+
+def real(*default: float | None) -> Any:
+    """A static field for a real number; whole numbers and NumPy scalars become `float`.
+
+    Without a default the parameter has to be given.
+    """
+    given = {"default": default[0]} if default else {}
+    return eqx.field(static=True, converter=as_float, **given)
+
+
+def whole(default: int | None) -> Any:
+    """A static field for a whole number; `10.0` and NumPy integers become `int`."""
+    return eqx.field(static=True, default=default, converter=_as_int)
+
+
+def choice(default: str) -> Any:
+    """A static field for one of a few names."""
+    # With a converter, `__init__` takes anything: it is the check that says what is wrong.
+    return eqx.field(static=True, default=default, converter=lambda value: value)
+
+
+def check_real(
+    name: str,
+    value: Any,
+    remedy: str,
+    *,
+    above: float = -math.inf,
+    least: float = -math.inf,
+    most: float = math.inf,
+    below: float = math.inf,
+) -> None:
+    """Raise unless `value` is a finite number in the range, with a sentence that says all of it."""
+    is_finite = isinstance(value, float) and math.isfinite(value)
+    if is_finite and above < value < below and least <= value <= most:
+        return
+    left = f"({above:g}" if above >= least else f"[{least:g}"
+    right = f"{below:g})" if below <= most else f"{most:g}]"
+    allowed = f"`{name}` must be a finite number in {left}, {right}"
+    raise _error(value, f"{allowed}, got {value!r}. {remedy}")
+
+
+def check_whole(name: str, value: Any, remedy: str, *, least: int) -> None:
+    """Raise unless `value` is a whole number of at least `least`."""
+    if isinstance(value, int) and not isinstance(value, bool) and value >= least:
+        return
+    raise _error(value, f"`{name}` must be a whole number >= {least}, got {value!r}. {remedy}")
+
+
+def check_choice(name: str, value: Any, allowed: tuple[str, ...], remedy: str) -> None:
+    """Raise unless `value` is one of the `allowed` names."""
+    if value in allowed:
+        return
+    names = " or ".join(repr(one) for one in allowed)
+    hint = did_you_mean(str(value), allowed)
+    raise _error(value, f"`{name}` must be {names}, got {value!r}.{hint} {remedy}", right=str)
+
+
+def closest(name: str, known: Iterable[str]) -> str | None:
+    """The known name closest to `name`, whatever the case; None if none is close."""
+    lowered = {one.lower(): one for one in known}
+    close = difflib.get_close_matches(name.lower(), list(lowered), n=1, cutoff=0.6)
+    return lowered[close[0]] if close else None
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """` Did you mean ...?` with the closest known name, or nothing."""
+    close = closest(name, known)
+    return f" Did you mean {close!r}?" if close else ""
+
+
+def _error(value: Any, sentence: str, right: type = numbers.Real) -> Exception:
+    return ValueError(sentence) if isinstance(value, right) else TypeError(sentence)

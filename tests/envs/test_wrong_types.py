@@ -1,0 +1,64 @@
+"""What a user sees who passes the wrong type, without the type checks that the tests switch on."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+CASES = {
+    "AmericanPut(sigma='high')": "`sigma` must be a finite number in [0, inf), got 'high'",
+    "AmericanPut(sigma=True)": "`sigma` must be a finite number in [0, inf), got True",
+    "AmericanPut(periods='ten')": "`periods` must be a whole number >= 1, got 'ten'",
+    "AmericanPut(kind=3)": "`kind` must be 'put' or 'call', got 3",
+    "AmericanPut(process=['ou'])": "`process` must be 'gbm' or 'ou', got ['ou']",
+    "MeanReversion(cost=None)": "`cost` must be a finite number in [0, inf), got None",
+    "MeanReversion(inventory_limit='5')": "`inventory_limit` must be a finite number in",
+    "MeanReversion(max_trade='2', inventory_limit=5.0)": "`max_trade` must be a finite number in",
+    "CliffWalk(rows=2.5)": "`rows` must be a whole number >= 2, got 2.5",
+    "CliffWalk(horizon=False)": "`horizon` must be a whole number >= 1, got False",
+    "CliffWalk(slip=1j)": "`slip` must be a finite number in [0, 1], got 1j",
+    "windy_lunar_lander(gravity='low')": "`gravity` must be a finite number in (-12, 0), got 'low'",
+    "ReturnAware(GymnasiumFace('CliffWalk'), '0.9')": "`gamma` must be in (0, 1], got '0.9'",
+    "ReturnAware(GymnasiumFace('CliffWalk'), None)": "`gamma` must be in (0, 1], got None",
+    "ReturnAware(CliffWalk(), '0.9')": "`gamma` must be in (0, 1], got '0.9'",
+    "ReturnAware(CliffWalk(), 1, reward_scale='1')": "`reward_scale` must be a finite number in",
+    "ReturnAware('CliffWalk', 0.9)": "`env` must be a Gymnasium environment",
+    "TargetAware(GymnasiumFace('CliffWalk'), 1, 'b')": "`b` must be a finite number, got 'b'",
+    "TargetAware(GymnasiumVectorFace('CliffWalk'), 1, [])": "`b` must be a finite number, got []",
+    "TargetAware(CliffWalk(), 1, None)": "`b` must be a finite number, got None",
+    "GymnasiumFace(3)": "`core` must be an AbstractJaxEnv or one of",
+    "GymnasiumVectorFace('CliffWalk', 'two')": "`num_envs` must be a whole number >= 1, got 'two'",
+    "make_jax(None)": "`env` must be an environment id",
+    "ReturnAware(CliffWalk(), 1)": "no error",
+    "TargetAware(GymnasiumFace('CliffWalk'), 1, 2)": "no error",
+}
+
+SCRIPT = """
+import json, sys
+from downside.envs import *
+said = {}
+for case in json.load(sys.stdin):
+    try:
+        said[case] = f"no error: {eval(case)!r}"
+    except Exception as error:
+        said[case] = str(error)
+json.dump(said, sys.stdout)
+"""
+
+
+@pytest.fixture(scope="module")
+def said():
+    done = subprocess.run(
+        [sys.executable, "-c", SCRIPT],
+        input=json.dumps(list(CASES)),
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return json.loads(done.stdout)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_wrong_types_are_refused_in_words(said, case):
+    assert CASES[case] in said[case]
