@@ -1,0 +1,1 @@
+"""Planners that need no learning: the optimum of a static spectral risk measure."""

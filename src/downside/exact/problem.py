@@ -1,0 +1,36 @@
+"""What the outer search needs to know of a problem: how to solve it for a fixed utility."""
+
+import abc
+from typing import Any, NamedTuple
+
+from downside.risk import Distribution, Utility
+
+
+class Solution(NamedTuple):
+    """The best policy for one fixed utility h."""
+
+    value: float
+    """max E[h(G)] over all policies, as the recursion computes it."""
+    policy: Any
+    """A policy that attains it, in whatever form the problem uses."""
+
+
+class AbstractProblem(abc.ABC):
+    """A sequential decision problem that is small enough to be solved for a fixed utility.
+
+    The inner problem is max E[h(G)] over policies that see the state, the accumulated reward and
+    the time (section 3.2); the outer search (`outer.py`) looks for the best h.
+    """
+
+    @abc.abstractmethod
+    def solve(self, utility: Utility) -> Solution:
+        """The optimum of the inner problem: backward recursion."""
+
+    @abc.abstractmethod
+    def returns(self, policy: Any) -> Distribution:
+        """The distribution of the discounted return of a policy that `solve` gave."""
+
+    @property
+    @abc.abstractmethod
+    def return_range(self) -> tuple[float, float]:
+        """Bounds between which the returns of sensible policies lie: where knots are looked for."""
