@@ -9,10 +9,11 @@ import downside
 
 SOURCE = Path(downside.__file__ or "").parent
 ORDER = [
-    {"_typing", "_arrays"},
+    {"_typing", "_arrays", "_files"},
     {"risk"},
     {"decompose", "ops"},
-    {"envs", "exact"},
+    {"envs"},
+    {"exact", "runs"},
     {"agents"},
     {"train"},
     {"evaluate"},

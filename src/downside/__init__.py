@@ -5,6 +5,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from downside.decompose import ConditionalRisk, conditional_risk
+    from downside.envs import ReturnAware, TargetAware
+    from downside.exact import FiniteMDP, Plan, certified_bounds, solve
     from downside.risk import (
         AbstractSpectralRisk,
         CustomSpectrum,
@@ -31,18 +33,33 @@ __all__ = [
     "Distribution",
     "DualPower",
     "Exponential",
+    "FiniteMDP",
     "Mean",
+    "Plan",
+    "ReturnAware",
     "RiskSyntaxError",
+    "TargetAware",
     "Utility",
     "WeightedCVaR",
     "WeightedSum",
+    "certified_bounds",
     "conditional_risk",
     "parse",
     "register",
+    "solve",
 ]
 
 # Names are imported when they are first used, so that `downside --help` does not wait for JAX.
-_HOMES = {"ConditionalRisk": "downside.decompose", "conditional_risk": "downside.decompose"}
+_HOMES = {
+    "ConditionalRisk": "downside.decompose",
+    "conditional_risk": "downside.decompose",
+    "ReturnAware": "downside.envs",
+    "TargetAware": "downside.envs",
+    "FiniteMDP": "downside.exact",
+    "Plan": "downside.exact",
+    "certified_bounds": "downside.exact",
+    "solve": "downside.exact",
+}
 
 
 def __getattr__(name: str) -> Any:

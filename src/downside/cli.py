@@ -61,11 +61,131 @@ class Risks:
 
 
 @dataclasses.dataclass(frozen=True)
+class Envs:
+    """List the environments: id, parameters with their defaults, spaces."""
+
+    json: bool = False
+    """Print JSON, for other programs."""
+
+    def run(self) -> None:
+        """Prints the table."""
+        from downside.envs import registered
+
+        if self.json:
+            _print_json(
+                [
+                    {"id": one.id, "description": one.description, "parameters": one.parameters}
+                    for one in registered()
+                ]
+            )
+            return
+        from rich.console import Console
+
+        console = Console()
+        for one in registered():
+            parameters = ", ".join(f"{name}={value!r}" for name, value in one.parameters.items())
+            console.print(f"[bold]{one.id}[/bold]  {one.description}", highlight=False)
+            console.print(f"    {parameters}\n", highlight=False)
+
+
+@dataclasses.dataclass(frozen=True)
+class Solve:
+    """Compute the optimum of a risk measure, without learning, where the problem is small."""
+
+    env: tyro.conf.Positional[str]
+    """The environment's id, e.g. downside/AmericanPut-v0."""
+    risk: str
+    """The measure to optimise, e.g. "0.5*mean + 0.5*cvar(0.2)"."""
+    gamma: float = 0.99
+    """The discount factor, in (0, 1]."""
+    params: tuple[str, ...] = ()
+    """Parameters of the environment, as name=value, e.g. sigma=0.5 kind=call."""
+    refine: float = 1.0
+    """Resolution of the grids, relative to the default."""
+    episodes: int = 200_000
+    """Fresh episodes for the simulated value."""
+    seed: int = 0
+    """Of their noise."""
+    out: str | None = None
+    """The folder to write plan.json and plan.png to; by default one under runs/."""
+    json: bool = False
+    """Print JSON, for other programs."""
+
+    def run(self) -> None:
+        """Solves, prints the value, and writes the plan's summary and picture."""
+        from pathlib import Path
+
+        from downside import solve
+        from downside._files import write_text
+        from downside.exact.picture import save
+        from downside.runs import run_folder
+
+        plan = solve(
+            self.env,
+            self.risk,
+            gamma=self.gamma,
+            refine=self.refine,
+            episodes=self.episodes,
+            seed=self.seed,
+            progress_bar=not self.json,
+            **_parameters(self.params),
+        )
+        folder = Path(self.out or run_folder(self.env, "plan", plan.risk, self.seed))
+        summary = {**plan.summary(), "env": self.env, "parameters": _parameters(self.params)}
+        write_text(folder / "plan.json", json.dumps(summary, indent=2, allow_nan=False) + "\n")
+        save(plan, folder / "plan.png")
+        if self.json:
+            _print_json(summary)
+            return
+        from rich.console import Console
+        from rich.markup import escape
+
+        console = Console(highlight=False)
+        console.print(f"[bold]{plan.risk}[/bold] of {self.env}, γ = {self.gamma:g}")
+        lines = {
+            "optimum (recursion)": f"{plan.value:.4f}",
+            "the plan on fresh noise": f"{plan.estimate}  ({self.episodes:,} episodes)",
+            "by the paper's alternation": f"{plan.alternation:.4f}",
+            "found from": f"{plan.start}, {len(plan.trace)} inner problems",
+        }
+        if plan.bounds is not None:
+            lines["certified to lie in"] = "[{:.4f}, {:.4f}]".format(*plan.bounds)
+        if plan.boundary is not None:
+            prices = ("never" if price != price else f"{price:.3f}" for price in plan.boundary)
+            lines["exercise boundary, t = 0..."] = "  ".join(prices)
+        for name, text in lines.items():
+            console.print(f"  {name:<28} {escape(text)}")
+        console.print(f"Written: {folder}/plan.json, {folder}/plan.png")
+
+
+def _parameters(pairs: tuple[str, ...]) -> dict[str, Any]:
+    """name=value pairs; values are numbers, none, or text."""
+    out: dict[str, Any] = {}
+    for pair in pairs:
+        name, equals, text = pair.partition("=")
+        if not equals or not name:
+            raise ValueError(f"`params` must be given as name=value, got {pair!r}.")
+        out[name] = _value(text)
+    return out
+
+
+def _value(text: str) -> Any:
+    if text.lower() == "none":
+        return None
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            continue
+    return text
+
+
+@dataclasses.dataclass(frozen=True)
 class Reproduce:
     """Reproduce a table or figure of the paper, beside the paper's figures."""
 
     name: tyro.conf.Positional[str]
-    """Which one: example1 or example2."""
+    """Which one: example1, example2, or optimum (mean reversion solved for the paper's table)."""
 
     def run(self) -> None:
         """Runs the experiment; an error if a figure differs from the paper's."""
@@ -78,7 +198,9 @@ class Reproduce:
 
 
 Command = (
-    Annotated[Risks, tyro.conf.subcommand("risks")]
+    Annotated[Solve, tyro.conf.subcommand("solve")]
+    | Annotated[Envs, tyro.conf.subcommand("envs")]
+    | Annotated[Risks, tyro.conf.subcommand("risks")]
     | Annotated[Reproduce, tyro.conf.subcommand("reproduce")]
 )
 

@@ -3,6 +3,9 @@
 import abc
 from typing import Any, NamedTuple
 
+import numpy as np
+from jaxtyping import Float
+
 from downside.risk import Distribution, Utility
 
 
@@ -29,6 +32,20 @@ class AbstractProblem(abc.ABC):
     @abc.abstractmethod
     def returns(self, policy: Any) -> Distribution:
         """The distribution of the discounted return of a policy that `solve` gave."""
+
+    def simulate(self, policy: Any, episodes: int, seed: int) -> Float[np.ndarray, " episodes"]:
+        """The discounted returns of so many episodes under fresh noise.
+
+        Where `returns` is exact, an episode is a draw from it; where it is not, run the policy.
+        """
+        exact = self.returns(policy)
+        chances = np.asarray(exact.probabilities, dtype=float)
+        draw = np.random.default_rng(seed).choice
+        return draw(np.asarray(exact.values), size=episodes, p=chances / chances.sum())
+
+    def coarse(self) -> "AbstractProblem":
+        """A cheaper version of the problem to search on; itself, if it is cheap."""
+        return self
 
     @property
     @abc.abstractmethod

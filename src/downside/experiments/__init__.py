@@ -3,7 +3,7 @@
 import importlib
 from types import ModuleType
 
-NAMES = ("example1", "example2")
+NAMES = ("example1", "example2", "optimum")
 
 
 def load(name: str) -> ModuleType:

@@ -1,0 +1,190 @@
+r"""The outer problem of section 4: which utility h?
+
+$\max_\pi \rho(G^\pi) = \max_h \max_\pi \mathbb{E}[h(G^\pi)]$ over the h of the family of the measure, whose
+conjugate term is 0. The paper alternates: the best policy for h, then the best h for that
+policy. J never falls on the way, but it may stop short of the optimum: where $\phi(1) = 0$, doing
+nothing is a fixed point. So there is a global search beside it.
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+
+from downside.exact.problem import AbstractProblem, Solution
+from downside.risk import AbstractSpectralRisk, Distribution, Mean, Utility
+
+Progress = Callable[[str, float], None]
+"""Called after every inner solution with what is being done and its J."""
+
+_GOLDEN = (np.sqrt(5.0) - 1.0) / 2.0
+_QUANTILES = 200
+"""Knots of h for a spectrum that is not a finite sum of CVaRs."""
+
+
+class Round(NamedTuple):
+    """One inner solution of the search."""
+
+    start: str
+    """Where this climb began."""
+    value: float
+    """J: the optimum of the inner problem."""
+    utility: Utility
+    """The h it was solved for."""
+
+
+class Found(NamedTuple):
+    """What the outer search came back with."""
+
+    solution: Solution
+    """The best inner solution."""
+    utility: Utility
+    """Its h."""
+    start: str
+    """The start that led to it."""
+    alternation: Round
+    """The best that the paper's alternation reaches by itself, from the risk-neutral policy."""
+    trace: tuple[Round, ...]
+    """Every inner solution, in order."""
+
+
+class _Search:
+    """Inner solutions are remembered by value alone; only the best keeps its policy."""
+
+    def __init__(
+        self, problem: AbstractProblem, risk: AbstractSpectralRisk, progress: Progress | None
+    ):
+        self.problem, self.risk, self.progress = problem, risk, progress
+        self.trace: list[Round] = []
+        self.best: tuple[Solution, Utility, str] | None = None
+
+    def solve(self, utility: Utility, start: str) -> Solution:
+        solution = self.problem.solve(utility)
+        self.trace.append(Round(start, solution.value, utility))
+        if self.progress is not None:
+            self.progress(start, solution.value)
+        if self.best is None or solution.value > self.best[0].value:
+            self.best = solution, utility, start
+        return solution
+
+    def utility(self, returns: Distribution) -> Utility:
+        """The best h for these returns; dense spectra get it at equally likely quantiles."""
+        if self.risk.is_finite_mixture or returns.values.shape[0] <= _QUANTILES:
+            return self.risk.utility(returns)
+        ranks = (np.arange(_QUANTILES) + 0.5) / _QUANTILES
+        return self.risk.utility(_quantiles(returns, ranks))
+
+    def climb(self, utility: Utility, start: str, rounds: int, tolerance: float) -> None:
+        """The paper's alternation, until J gains less than `tolerance` twice in a row."""
+        reached, stalled = -np.inf, 0
+        for _ in range(rounds):
+            solution = self.solve(utility, start)
+            stalled = stalled + 1 if solution.value < reached + tolerance else 0
+            reached = max(reached, solution.value)
+            if stalled == 2:
+                break
+            utility = self.utility(self.problem.returns(solution.policy))
+
+    def refine(self, utility_of: Callable[[np.ndarray], Utility], point: np.ndarray, scale: float):
+        """Coordinate search for a better h around `point`, with steps that shrink."""
+        value = self.solve(utility_of(point), "local refinement").value
+        step = np.full(len(point), scale)
+        for _ in range(4):
+            for i in range(len(point)):
+                for sign in (1.0, -1.0):
+                    trial = point.copy()
+                    trial[i] += sign * step[i]
+                    got = self.solve(utility_of(trial), "local refinement").value
+                    if got > value:
+                        point, value = trial, got
+                        break
+            step /= 2.5
+
+
+def search(
+    problem: AbstractProblem,
+    risk: AbstractSpectralRisk,
+    *,
+    rounds: int = 20,
+    points: int = 15,
+    progress: Progress | None = None,
+) -> Found:
+    """The best utility for `risk`: alternation from several starts, and a search over knots.
+
+    Arguments:
+        problem: what to solve.
+        risk: the measure. With one knot, h has one parameter, and a grid over all sensible values
+            finds the global optimum up to the grid. With more, it is the best of several climbs
+            and a local refinement: a lower bound that has always been the optimum where that was
+            known, but without a proof.
+        rounds: how many rounds the alternation may take from each start.
+        points: the number of knots tried on the grid.
+        progress: called after every inner solution.
+    """
+    run = _Search(problem, risk, progress)
+    neutral = problem.solve(Mean().utility(np.zeros(1)))
+    returns = problem.returns(neutral.policy)
+    del neutral
+    low, high = problem.return_range
+    tolerance = 1e-4 * max(high - low, 1e-12)
+    run.climb(run.utility(returns), "risk-neutral", rounds, tolerance)
+    alternation = max(run.trace, key=lambda round_: round_.value)
+    knots = sum(level < 1.0 for level, _ in risk.atoms) if risk.is_finite_mixture else _QUANTILES
+    if knots == 1:
+        _search_line(run, low, high, points)
+    elif knots > 1:
+        _search_starts(run, returns, rounds, tolerance)
+    assert run.best is not None
+    solution, utility, start = run.best
+    return Found(solution, utility, start, alternation, tuple(run.trace))
+
+
+def _search_line(run: _Search, low: float, high: float, points: int) -> None:
+    """All of the line coarsely, then by golden section around the best of it."""
+
+    def value(knot: float, start: str) -> float:
+        return run.solve(run.risk.utility_at(np.array([knot])), start).value
+
+    grid = np.linspace(low, high, points)
+    values = [value(knot, "knots on a grid") for knot in grid]
+    best = int(np.argmax(values))
+    left, right = grid[max(best - 1, 0)], grid[min(best + 1, points - 1)]
+    inner = [right - _GOLDEN * (right - left), left + _GOLDEN * (right - left)]
+    found = [value(knot, "golden section") for knot in inner]
+    while right - left > 2e-3 * (high - low):
+        if found[0] >= found[1]:
+            right = inner[1]
+            inner = [right - _GOLDEN * (right - left), inner[0]]
+            found = [value(inner[0], "golden section"), found[0]]
+        else:
+            left = inner[0]
+            inner = [inner[1], left + _GOLDEN * (right - left)]
+            found = [found[1], value(inner[1], "golden section")]
+
+
+def _search_starts(run: _Search, neutral: Distribution, rounds: int, tolerance: float) -> None:
+    """Climbs from h as narrow and as wide distributions would give it, then refines the best."""
+    ranks = (np.arange(_QUANTILES) + 0.5) / _QUANTILES
+    wide = _quantiles(neutral, ranks)
+    middle = float(np.median(wide))
+    for name, share in (("half the spread", 0.5), ("a quarter of the spread", 0.25)):
+        start = middle + share * (wide - middle)
+        run.climb(run.risk.utility(start), name, rounds, tolerance)
+    assert run.best is not None
+    spread = float(wide.std())
+    if run.risk.is_finite_mixture:
+        run.refine(run.risk.utility_at, np.asarray(run.best[1].knots, dtype=float), 0.1 * spread)
+    else:
+        base = np.asarray(run.best[1].knots, dtype=float)
+        centre = float(np.median(base))
+
+        def moved(change: np.ndarray) -> Utility:
+            return run.risk.utility(centre + change[0] + (1 + change[1]) * (base - centre))
+
+        run.refine(moved, np.zeros(2), 0.1)
+
+
+def _quantiles(returns: Distribution, ranks: np.ndarray) -> np.ndarray:
+    """Quantiles of a large distribution, by a search instead of a comparison of all with all."""
+    index = np.searchsorted(np.asarray(returns.cumulative), ranks)
+    return np.asarray(returns.values)[np.minimum(index, returns.values.shape[0] - 1)]

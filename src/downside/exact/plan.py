@@ -1,0 +1,246 @@
+"""`solve`: the optimum of a static spectral risk measure, and the plan that attains it."""
+
+import dataclasses
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+import gymnasium as gym
+import numpy as np
+from jaxtyping import Float
+from rich.console import Console
+from rich.progress import Progress as Bar
+from rich.progress import SpinnerColumn, TextColumn, TimeElapsedColumn
+
+from downside.envs import AbstractJaxEnv, AmericanPut, CliffWalk, MeanReversion, make_jax
+from downside.exact.bounds import certified_bounds
+from downside.exact.finite import FiniteProblem
+from downside.exact.mdp import FiniteMDP
+from downside.exact.option import OptionProblem
+from downside.exact.outer import Round, search
+from downside.exact.problem import AbstractProblem
+from downside.exact.trading import TradingProblem
+from downside.risk import AbstractSpectralRisk, Utility, as_risk
+
+SOLVABLE = (
+    "downside/AmericanPut-v0, downside/MeanReversion-v0 and downside/CliffWalk-v0 with any "
+    "parameters, and finite MDPs (ds.FiniteMDP, or FiniteMDP.from_gymnasium for a toy-text table)"
+)
+
+
+class Estimate(NamedTuple):
+    """A risk value of simulated returns."""
+
+    value: float
+    """The value."""
+    standard_error: float
+    """Its standard error, from the spread of h over the episodes."""
+
+    def __str__(self) -> str:
+        return f"{self.value:.4f} ± {self.standard_error:.4f}"
+
+
+def estimate(risk: AbstractSpectralRisk, returns: Float[np.ndarray, " episodes"]) -> Estimate:
+    r"""The value of simulated returns; to first order it varies as the mean of h(G) does."""
+    worth = np.asarray(risk.utility(np.sort(returns))(returns))
+    error = float(worth.std(ddof=1)) / np.sqrt(len(returns)) if len(returns) > 1 else float("inf")
+    return Estimate(float(risk(returns)), error)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class Plan:
+    """The optimum of a risk measure, and the policy that attains it."""
+
+    problem: AbstractProblem
+    """What was solved."""
+    risk: AbstractSpectralRisk
+    """The measure that is optimised."""
+    gamma: float
+    """The discount factor."""
+    value: float
+    """The optimum, as the recursion computes it (J of the best utility found)."""
+    returns: Float[np.ndarray, " episodes"]
+    """Discounted returns of the policy under fresh noise."""
+    utility: Utility
+    """The utility h that the policy is optimal for."""
+    policy: Any
+    """The policy: (state, accumulated reward, discount so far) -> action."""
+    start: str
+    """The start of the outer search that won."""
+    alternation: float
+    """What the paper's alternation alone reaches from the risk-neutral policy."""
+    trace: tuple[Round, ...]
+    """Every inner solution of the search: its start, its J, its utility."""
+
+    @property
+    def simulated(self) -> float:
+        """The measure's value of the policy run on fresh noise: the honest lower bound."""
+        return self.estimate.value
+
+    @property
+    def standard_error(self) -> float:
+        """The standard error of `simulated`."""
+        return self.estimate.standard_error
+
+    @property
+    def estimate(self) -> Estimate:
+        """`simulated` with its standard error."""
+        return estimate(self.risk, self.returns)
+
+    def evaluate(
+        self,
+        risks: Iterable[AbstractSpectralRisk | str] | AbstractSpectralRisk | str,
+        *,
+        episodes: int | None = None,
+        seed: int = 1,
+    ) -> dict[str, Estimate]:
+        """The policy valued by other measures, on the same returns or on `episodes` new ones."""
+        if isinstance(risks, str | AbstractSpectralRisk):
+            risks = [risks]
+        returns = self.returns
+        if episodes is not None:
+            returns = self.problem.simulate(self.policy, _whole(episodes, "episodes"), seed)
+        return {str(risk): estimate(as_risk(risk), returns) for risk in risks}
+
+    @property
+    def bounds(self) -> tuple[float, float] | None:
+        """For a finite problem and a measure with at most one knot: certain to hold the optimum.
+
+        Otherwise None. Computed when asked for: a few dozen more inner problems.
+        """
+        knots = sum(level < 1.0 for level, _ in self.risk.atoms)
+        single = self.risk.is_finite_mixture and knots <= 1
+        if not isinstance(self.problem, FiniteProblem) or not single:
+            return None
+        certified = certified_bounds(self.problem, self.risk)
+        return certified.lower, certified.upper
+
+    def summary(self) -> dict[str, Any]:
+        """What there is to say in numbers; plain types, for JSON."""
+        boundary = self.boundary
+        prices = None
+        if boundary is not None:
+            prices = [None if np.isnan(price) else float(price) for price in boundary]
+        return {
+            "risk": str(self.risk),
+            "gamma": self.gamma,
+            "value": self.value,
+            "simulated": self.simulated,
+            "standard_error": self.standard_error,
+            "episodes": len(self.returns),
+            "alternation": self.alternation,
+            "start": self.start,
+            "inner_problems": len(self.trace),
+            "knots": [float(knot) for knot in self.utility.knots],
+            "boundary": prices,
+        }
+
+    @property
+    def boundary(self) -> Float[np.ndarray, " periods"] | None:
+        """For an option: the price at which exercise begins at each time; otherwise None."""
+        if isinstance(self.problem, OptionProblem):
+            return self.problem.boundary(self.policy)
+        return None
+
+
+def solve(
+    env: "AbstractJaxEnv | FiniteMDP | gym.Env | str",
+    risk: AbstractSpectralRisk | str,
+    *,
+    gamma: float | None = None,
+    refine: float = 1.0,
+    episodes: int = 200_000,
+    seed: int = 0,
+    progress_bar: bool = False,
+    **parameters: Any,
+) -> Plan:
+    """The optimum of `risk` over all history-dependent policies, by dynamic programming.
+
+    Arguments:
+        env: an id such as "downside/MeanReversion-v0", the environment itself, or a `FiniteMDP`.
+        risk: the measure to optimise, or its text.
+        gamma: the discount factor, 0.99 unless given; a `FiniteMDP` brings its own.
+        refine: resolution of the grids relative to the default, for continuous problems.
+        episodes: how many fresh episodes `Plan.simulated` is estimated from.
+        seed: of their noise.
+        progress_bar: whether to show what the search is doing.
+        **parameters: with an id, the environment's parameters, e.g. `sigma=0.5`.
+    """
+    risk = as_risk(risk)
+    if isinstance(env, FiniteMDP) and gamma is not None and gamma != env.gamma:
+        raise ValueError(
+            f"`gamma` is part of a FiniteMDP, here {env.gamma}; got {gamma} as well. Leave it out, "
+            "or build the FiniteMDP with it."
+        )
+    discount = env.gamma if isinstance(env, FiniteMDP) else 0.99 if gamma is None else gamma
+    problem = as_problem(env, gamma=discount, refine=refine, seed=seed, **parameters)
+    columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
+    with Bar(
+        *columns, console=Console(stderr=True), transient=True, disable=not progress_bar
+    ) as bar:
+        task = bar.add_task(f"solving for {risk}")
+        done: list[float] = []
+
+        def report(start: str, value: float) -> None:
+            done.append(value)
+            said = f"{risk}: {len(done)} inner problems, best J {max(done):.4f} ({start})"
+            bar.update(task, description=said)
+
+        coarse = problem.coarse()
+        found = search(coarse, risk, progress=report)
+        solution, utility, start = found.solution, found.utility, found.start
+        alternation = found.alternation.value
+        if coarse is not problem:
+            bar.update(task, description=f"{risk}: the best utility at full resolution")
+            alone = problem.solve(found.alternation.utility)
+            alternation = alone.value
+            solution = problem.solve(utility)
+            if alone.value > solution.value:
+                solution = alone
+                utility, start = found.alternation.utility, found.alternation.start
+            del alone
+        bar.update(task, description=f"{risk}: {episodes:,} fresh episodes")
+        fresh = problem.simulate(solution.policy, _whole(episodes, "episodes"), seed + 1)
+    return Plan(
+        problem=problem,
+        risk=risk,
+        gamma=discount,
+        value=solution.value,
+        returns=fresh,
+        utility=utility,
+        policy=solution.policy,
+        start=start,
+        alternation=alternation,
+        trace=found.trace,
+    )
+
+
+def as_problem(
+    env: Any, *, gamma: float, refine: float = 1.0, seed: int = 0, **parameters: Any
+) -> AbstractProblem:
+    """The planner's view of an environment; an error that names the solvable ones otherwise."""
+    if not 0.0 < gamma <= 1.0:
+        raise ValueError(f"`gamma` must be in (0, 1], got {gamma}. The paper uses 0.99.")
+    if not 0.1 <= refine <= 10.0:
+        raise ValueError(f"`refine` must be in [0.1, 10], got {refine}. 1 is converged by default.")
+    if isinstance(env, FiniteMDP):
+        return FiniteProblem(env)
+    core = make_jax(env, **parameters)
+    if isinstance(core, AmericanPut):
+        return OptionProblem(core, gamma=gamma, nodes=2 * round(400 * refine) + 1)
+    if isinstance(core, MeanReversion):
+        return TradingProblem(core, gamma=gamma, refine=refine, seed=seed)
+    if isinstance(core, CliffWalk):
+        return FiniteProblem(
+            FiniteMDP.from_tables(core.tables(), gamma=gamma, horizon=core.horizon)
+        )
+    raise ValueError(
+        f"`env` must be a problem that the planner can solve, got {env!r}. It solves {SOLVABLE}: "
+        "dynamic programming needs the transition probabilities, and a state small enough for a "
+        "grid. For anything else, train an agent."
+    )
+
+
+def _whole(value: Any, name: str) -> int:
+    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 1:
+        raise ValueError(f"`{name}` must be a whole number of at least 1, got {value!r}.")
+    return int(value)
