@@ -1,11 +1,13 @@
 r"""The outer problem of section 4: which utility h?
 
-$\max_\pi \rho(G^\pi) = \max_h \max_\pi \mathbb{E}[h(G^\pi)]$ over the h of the family of the measure, whose
-conjugate term is 0. The paper alternates: the best policy for h, then the best h for that
-policy. J never falls on the way, but it may stop short of the optimum: where $\phi(1) = 0$, doing
-nothing is a fixed point. So there is a global search beside it.
+$\max_\pi \rho(G^\pi) = \max_h \max_\pi \mathbb{E}[h(G^\pi)]$ over the h of the measure's own family,
+for which the conjugate term is 0. The paper alternates: the best policy for h, then the best h for
+that policy. J never falls on the way, but it may stop short of the optimum: where $\phi(1) = 0$,
+doing nothing is a fixed point. So there is a global search beside it.
 """
 
+import itertools
+import math
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -18,6 +20,8 @@ Progress = Callable[[str, float], None]
 """Called after every inner solution with what is being done and its J."""
 
 _GOLDEN = (np.sqrt(5.0) - 1.0) / 2.0
+_MOST_CHOICES = 2000
+"""Up to so many choices of knots are all tried."""
 _QUANTILES = 200
 """Knots of h for a spectrum that is not a finite sum of CVaRs."""
 
@@ -113,10 +117,10 @@ def search(
 
     Arguments:
         problem: what to solve.
-        risk: the measure. With one knot, h has one parameter, and a grid over all sensible values
-            finds the global optimum up to the grid. With more, it is the best of several climbs
-            and a local refinement: a lower bound that has always been the optimum where that was
-            known, but without a proof.
+        risk: the measure. For a sum of CVaRs and a finite problem with few attainable returns,
+            all knots are tried: the optimum. With one knot otherwise, a grid over all sensible
+            values and a golden section: the optimum, up to the grid. With more, the best of several
+            climbs and of a local refinement: a lower bound, without a proof that it is the optimum.
         rounds: how many rounds the alternation may take from each start.
         points: the number of knots tried on the grid.
         progress: called after every inner solution.
@@ -130,13 +134,27 @@ def search(
     run.climb(run.utility(returns), "risk-neutral", rounds, tolerance)
     alternation = max(run.trace, key=lambda round_: round_.value)
     knots = sum(level < 1.0 for level, _ in risk.atoms) if risk.is_finite_mixture else _QUANTILES
-    if knots == 1:
-        _search_line(run, low, high, points)
-    elif knots > 1:
-        _search_starts(run, returns, rounds, tolerance)
+    if not _search_all(run, knots):
+        if knots == 1:
+            _search_line(run, low, high, points)
+        elif knots > 1:
+            _search_starts(run, returns, rounds, tolerance)
     assert run.best is not None
     solution, utility, start = run.best
+    # The best h for the policy that was found is at least as good, and exact where knots are not.
+    run.climb(run.utility(problem.returns(solution.policy)), start, 2, tolerance)
+    solution, utility, start = run.best
     return Found(solution, utility, start, alternation, tuple(run.trace))
+
+
+def _search_all(run: _Search, knots: int) -> bool:
+    """Every choice of knots among the attainable returns, where they are few enough."""
+    candidates = run.problem.attainable_returns if run.risk.is_finite_mixture and knots else None
+    if candidates is None or math.comb(len(candidates) + knots - 1, knots) > _MOST_CHOICES:
+        return False
+    for chosen in itertools.combinations_with_replacement(candidates, knots):
+        run.solve(run.risk.utility_at(np.array(chosen)), "every attainable knot")
+    return True
 
 
 def _search_line(run: _Search, low: float, high: float, points: int) -> None:

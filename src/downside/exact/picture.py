@@ -55,7 +55,7 @@ def _draw_returns(axis, plan: Plan) -> None:
         yticks=[],
     )
     axis.set_ylim(0, 1.35 * axis.get_ylim()[1])
-    axis.legend(frameon=False, fontsize=9, loc="upper left")
+    axis.legend(edgecolor="none", framealpha=0.9, fontsize=9, loc="upper left")
 
 
 def _draw_search(axis, plan: Plan) -> None:
@@ -73,7 +73,7 @@ def _draw_search(axis, plan: Plan) -> None:
         ylabel="J, the value for its utility",
         ylim=(plan.value - 3 * spread, plan.value + 1.6 * spread),
     )
-    axis.legend(frameon=False, fontsize=8, loc="upper left", ncols=2)
+    axis.legend(edgecolor="none", framealpha=0.9, fontsize=8, loc="upper left", ncols=2)
 
 
 def _draw_boundary(axis, boundary: np.ndarray, plan: Plan) -> None:

@@ -48,6 +48,11 @@ class AbstractProblem(abc.ABC):
         return self
 
     @property
+    def attainable_returns(self) -> Float[np.ndarray, " n"] | None:
+        """Every return an episode can have, where they can be listed; the best knots are there."""
+        return None
+
+    @property
     @abc.abstractmethod
     def return_range(self) -> tuple[float, float]:
         """Bounds between which the returns of sensible policies lie: where knots are looked for."""

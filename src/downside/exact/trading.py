@@ -176,9 +176,9 @@ class TradingProblem(AbstractProblem):
         self._wealths = round(1000 * refine)
 
     def coarse(self) -> "TradingProblem":
-        """The same problem at half the resolution."""
+        """The same problem at half the resolution, but not below half the default."""
         twin = copy.copy(self)
-        twin._set_resolution(0.5 * self._refine)
+        twin._set_resolution(max(0.5 * self._refine, min(self._refine, 0.5)))
         return twin
 
     def _furthest_inventory(self) -> int:
