@@ -2,7 +2,7 @@
 
     python benchmarks/planner.py
 
-Every line solves the same inner problem, mean reversion for CVaR 0.5 and 0.2 with a given knot; times
+Every line solves the same inner problem, mean reversion for CVaR 0.5 and 0.2 given the knot; times
 are relative to the default resolution in the same run.
 """
 
