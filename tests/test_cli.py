@@ -14,6 +14,64 @@ def test_risks_lists_every_measure(capsys):
         assert text in said
 
 
+@pytest.mark.parametrize("width", [60, 80, 120, 200])
+def test_no_name_is_cut_off_however_narrow_the_terminal(capsys, monkeypatch, width):
+    monkeypatch.setenv("COLUMNS", str(width))
+    cli.main(["risks"])
+    cli.main(["reproduce", "example1"])
+    said = capsys.readouterr().out
+    assert "\N{HORIZONTAL ELLIPSIS}" not in said
+    assert "exponential(4)" in said
+    assert "5.5875" in said
+
+
+def test_the_version_is_told(capsys):
+    cli.main(["--version"])
+    assert capsys.readouterr().out.startswith("downside 0.")
+
+
+def test_envs_lists_every_environment(capsys):
+    cli.main(["envs"])
+    assert "downside/WindyLunarLander-v0" in capsys.readouterr().out
+    cli.main(["envs", "--json"])
+    rows = json.loads(capsys.readouterr().out)
+    assert rows[0]["parameters"]["sigma"] == 0.3
+
+
+def test_solve_prints_the_optimum_and_writes_it(capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    cli.main(["solve", "downside/AmericanPut-v0", "--risk", "cvar(0.6)", "--gamma", "1"])
+    assert "0.167" in capsys.readouterr().out
+    folder = tmp_path / "runs" / "AmericanPut-v0__plan__cvar-0.6__0"
+    summary = json.loads((folder / "plan.json").read_text())
+    assert summary["value"] == pytest.approx(0.1677, rel=5e-3)
+    assert (folder / "plan.png").stat().st_size > 10_000
+    assert sorted(path.name for path in folder.iterdir()) == ["plan.json", "plan.png"]
+
+
+def test_solve_takes_parameters_and_prints_json(capsys, tmp_path):
+    arguments = ["solve", "downside/AmericanPut-v0", "--risk", "mean", "--episodes", "100"]
+    cli.main([*arguments, "--params", "kind=call", "sigma=0.4", "--json", "--out", str(tmp_path)])
+    summary = json.loads(capsys.readouterr().out)
+    assert summary["parameters"] == {"kind": "call", "sigma": 0.4}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--risk", "cvra(0.2)"], "Did you mean 'cvar'?"),
+        (["--risk", "mean", "--params", "sigm=1"], "Did you mean 'sigma'?"),
+        (["--risk", "mean", "--params", "sigma"], "must be given as name=value"),
+        (["--risk", "mean", "--gamma", "2"], "`gamma` must be in (0, 1]"),
+    ],
+)
+def test_mistakes_in_solve_are_explained(capsys, arguments, message):
+    with pytest.raises(SystemExit) as caught:
+        cli.main(["solve", "downside/AmericanPut-v0", *arguments])
+    assert caught.value.code == 1
+    assert message in capsys.readouterr().err
+
+
 def test_risks_as_json_is_for_machines(capsys):
     cli.main(["risks", "--json"])
     rows = json.loads(capsys.readouterr().out)

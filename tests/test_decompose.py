@@ -187,7 +187,58 @@ def test_after_a_gain_only_the_far_tail_matters_and_after_a_loss_nearly_everythi
     assert loss.levels[0] == pytest.approx(0.75, abs=0.02)
 
 
+class TestRounding:
+    """Values that are the same but for rounding count as one, and no others do."""
+
+    def test_thresholds_are_met_by_values_that_were_computed_another_way(self):
+        # The start has 0.3; the later state 0.1 + 1 * 0.2, which is 0.30000000000000004.
+        start = Distribution([0.0, 0.3, 1.0], [0.25, 0.5, 0.25])
+        got = conditional_risk(CVaR(0.5), start, Distribution([0.2], [1.0]), s=0.1)
+        # Half of the atom of 0.5 at the threshold is in the tail: 0 + 1 * (0.5 - 0.25) / 0.5.
+        np.testing.assert_allclose(got.levels, [0.5], rtol=1e-12)
+
+    def test_an_outlier_does_not_blur_the_rest_in_single_precision(self):
+        theta = np.append(-1e5, np.linspace(0, 1, 49))
+        single = conditional_risk(CVaR(0.5), jnp.asarray(theta), jnp.asarray(theta), s=0.3)
+        double = conditional_risk(CVaR(0.5), theta, theta, s=0.3)
+        np.testing.assert_allclose(single.levels, double.levels, atol=1e-6)
+
+    @pytest.mark.parametrize("s", [1e6, 1e9])
+    def test_large_accumulated_rewards_cancel(self, s):
+        start, later = Distribution([0.1, 1.1]), Distribution([0.1 - s, 1.1 - s])
+        assert conditional_risk(CVaR(0.25), start, later, s=s).xi == pytest.approx(1.0)
+
+    def test_tiny_levels_survive_single_precision(self):
+        theta = jnp.arange(10.0)
+        for alpha in (1e-5, 1e-3):
+            assert conditional_risk(CVaR(alpha), theta, theta).xi == pytest.approx(1.0, rel=1e-4)
+
+    def test_an_outcome_without_probability_changes_nothing(self):
+        later = Distribution([1.0, 2.0])
+        plain = conditional_risk(
+            Exponential(4.0), Distribution([1.0, 2.0, 5.0], [0.25, 0.25, 0.5]), later, s=0.5
+        )
+        padded = conditional_risk(
+            Exponential(4.0), Distribution([0, 1, 2.0, 5], [0, 0.25, 0.25, 0.5]), later, s=0.5
+        )
+        np.testing.assert_allclose(padded.xi, plain.xi)
+        np.testing.assert_allclose(padded.value, plain.value)
+
+
+@pytest.mark.parametrize("risk", [Exponential(4.0), parse("0.5*exp(2) + 0.5*cvar(0.3)")], ids=str)
+def test_dense_spectra_are_traceable_too(risk):
+    rng = np.random.default_rng(2)
+    start, later = rng.normal(size=30), rng.normal(size=(3, 30))
+    plain = conditional_risk(risk, start, later, 0.1, 0.9)
+    traced = jax.jit(lambda *args: conditional_risk(risk, *args))(
+        jnp.asarray(start), jnp.asarray(later), 0.1, 0.9
+    )
+    np.testing.assert_allclose(traced.value, plain.value, atol=1e-4)
+
+
 def test_bad_input_is_refused():
+    with pytest.raises(ValueError, match="`c` must be finite"):
+        conditional_risk(CVaR(0.5), [1.0], [1.0], c=np.inf)
     with pytest.raises(ValueError, match=r"`c` must be positive, got 0\.0.*gamma \*\* t"):
         conditional_risk(CVaR(0.5), [1.0], [1.0], s=0.0, c=0.0)
     with pytest.raises(ValueError, match="`s` must be finite"):

@@ -22,13 +22,13 @@ def is_concrete(array: Any) -> bool:
 
 
 def as_floats(array: ArrayLike, name: str, xp: ModuleType = np) -> Array:
-    """`array` as floating point numbers of the namespace `xp`; integers become floats."""
+    """`array` as floating point numbers of the namespace `xp`, in NumPy always of 64 bits."""
     try:
         out = xp.asarray(array)
     except (TypeError, ValueError) as error:
         raise TypeError(f"`{name}` must be an array of real numbers, got {array!r}.") from error
     if xp.issubdtype(out.dtype, xp.floating):
-        return out
+        return out.astype(float) if xp is np else out
     if xp.issubdtype(out.dtype, xp.integer) or xp.issubdtype(out.dtype, xp.bool_):
         return out.astype(float)
     raise TypeError(f"`{name}` must be an array of real numbers, got dtype {out.dtype}.")
@@ -75,12 +75,23 @@ def real(value: Any, name: str) -> float:
     """`value` as a Python float, or an error that names the argument."""
     if isinstance(value, bool | str | bytes) or not is_concrete(value):
         raise TypeError(f"`{name}` must be a real number, got {value!r}.")
+    if isinstance(value, np.floating):
+        return float(str(value))  # the 0.2 of 32 bits means 0.2, not 0.20000000298
     try:
         return float(value)
     except (TypeError, ValueError) as error:
         raise TypeError(f"`{name}` must be a real number, got {value!r}.") from error
 
 
+def check_levels(levels: Array, name: str) -> None:
+    """Raises unless concrete `levels` are shares between 0 and 1."""
+    if is_concrete(levels) and not np.all((np.asarray(levels) >= 0) & (np.asarray(levels) <= 1)):
+        raise ValueError(
+            f"`{name}` must be in [0, 1], got values from {np.min(levels)} to {np.max(levels)}. "
+            "It is a rank: 0 is the worst outcome, 1 the best."
+        )
+
+
 def rounding_error(dtype: Any) -> float:
     """How far two numbers of size one may differ and still be meant to be the same."""
-    return 256.0 * float(np.finfo(dtype).eps)
+    return 64.0 * float(np.finfo(dtype).eps)

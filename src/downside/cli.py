@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import os
 import sys
 from typing import Annotated, Any
 
@@ -41,10 +42,11 @@ class Risks:
         from rich.table import Table
 
         console = Console()
-        roomy = console.width >= 120
+        roomy = console.width >= 150
         table = Table(box=box.SIMPLE_HEAD)
-        for column in ("write", "spectrum", "parameters", *(("what it is", "or") * roomy)):
-            table.add_column(column, no_wrap=True)
+        table.add_column("write", no_wrap=True, min_width=max(len(e.example) for e in entries()))
+        for column in ("spectrum", "parameters", *(("what it is", "or") * roomy)):
+            table.add_column(column, overflow="fold")
         for entry in entries():
             table.add_row(
                 entry.example,
@@ -184,7 +186,7 @@ def _value(text: str) -> Any:
 class Reproduce:
     """Reproduce a table or figure of the paper, beside the paper's figures."""
 
-    name: tyro.conf.Positional[str]
+    name: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="{example1,example2,optimum}")]
     """Which one: example1, example2, or optimum (mean reversion solved for the paper's table)."""
 
     def run(self) -> None:
@@ -207,6 +209,12 @@ Command = (
 
 def main(arguments: list[str] | None = None) -> None:
     """Runs the command line; exits with 1 for our errors and 2 for wrong usage."""
+    arguments = sys.argv[1:] if arguments is None else arguments
+    if arguments == ["--version"]:
+        from downside import __version__
+
+        print(f"downside {__version__}")  # noqa: T201
+        return
     command: Any = tyro.cli(
         Command,
         prog="downside",
@@ -215,6 +223,8 @@ def main(arguments: list[str] | None = None) -> None:
     )
     try:
         command.run()
+    except BrokenPipeError:  # whoever reads our output has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except (ValueError, TypeError, RuntimeError, OSError) as error:
         print(f"downside: {error}", file=sys.stderr)  # noqa: T201
         raise SystemExit(EXIT_ERROR) from None
@@ -229,7 +239,7 @@ def _unknown(kind: str, name: str, known: tuple[str, ...]) -> str:
 
 
 def _print_json(data: Any) -> None:
-    print(json.dumps(data, indent=2, ensure_ascii=False))  # noqa: T201
+    print(json.dumps(data, indent=2))  # noqa: T201
 
 
 if __name__ == "__main__":

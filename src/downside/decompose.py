@@ -105,6 +105,7 @@ def conditional_risk(
     xp = namespace(start.values, later.values, s, c)
     s, c = as_floats(s, "s", xp), as_floats(c, "c", xp)
     check_finite(s, "s")
+    check_finite(c, "c")
     if is_concrete(c) and not np.all(np.asarray(c) > 0):
         raise ValueError(
             f"`c` must be positive, got {np.min(np.asarray(c))}. It is the discount so far, "
@@ -120,18 +121,28 @@ def conditional_risk(
     alpha = xp.asarray(alpha, dtype=start.values.dtype)
     mu = xp.asarray(mu, dtype=start.values.dtype)
     thresholds = start.quantile(alpha)
-    slack = start.rounding  # one yardstick for what counts as equal, here and there
-    atom = start.pmf(thresholds, slack=slack)
-    excess = (start.cdf(thresholds, slack=slack) - alpha) / xp.where(atom > 0, atom, 1.0)
-
-    episode = later.affine(s, c)
-    level = episode.cdf(thresholds, slack=slack) - episode.pmf(thresholds, slack=slack) * excess
-    rounding = rounding_error(level.dtype)
-    level = xp.where(level < rounding, 0.0, xp.where(level > 1.0 - rounding, 1.0, level))
-    level = xp.where(alpha >= 1.0, 1.0, level)
-    xi_per_level = level / alpha
+    # One yardstick for what counts as equal, at the start and later: s + c G_t cancels up to |s|.
+    rounding = rounding_error(start.values.dtype)
+    slack = rounding * (xp.abs(thresholds) + start.typical + xp.abs(s)[..., None])
+    below, atom = _below_and_at(start, thresholds, slack)
+    # How much of the atom at the threshold belongs to the worst share alpha. The sum below is
+    # equation alphaxi4 without its difference of two numbers of size one.
+    part = alpha - below
+    part = xp.where(part < rounding * alpha, 0.0, part) / xp.where(atom > 0, atom, 1.0)
+    later_below, later_atom = _below_and_at(later.affine(s, c), thresholds, slack)
+    level = later_below + later_atom * xp.clip(part, 0.0, 1.0)
+    level = xp.where(alpha >= 1.0, 1.0, xp.clip(level, 0.0, 1.0))
+    xi_per_level = xp.where(alpha > 0, level / xp.where(alpha > 0, alpha, 1.0), 0.0)
     xi = (mu * xi_per_level).sum(axis=-1)
     relevant = xi[..., None] > 0
     weights = xp.where(relevant, mu * xi_per_level / xp.where(relevant, xi[..., None], 1.0), mu)
     value = (weights * later.tail_mean(level)).sum(axis=-1)
     return ConditionalRisk(alpha, mu, thresholds, xi_per_level, xi, level, weights, value)
+
+
+def _below_and_at(
+    distribution: Distribution, points: Array, slack: Array
+) -> tuple[Float[Array, "*batch k"], Float[Array, "*batch k"]]:
+    """P(Z < z) and P(Z = z), where closer than `slack` is equal."""
+    at = distribution.pmf(points, slack=slack)
+    return distribution.cdf(points, slack=slack) - at, at

@@ -1,6 +1,14 @@
 import pytest
 
-from downside.risk import CVaR, DualPower, Exponential, Mean, WeightedCVaR
+from downside.risk import (
+    CustomSpectrum,
+    CVaR,
+    DualPower,
+    Exponential,
+    Mean,
+    WeightedCVaR,
+    WeightedSum,
+)
 
 
 def test_a_weighted_sum_is_a_measure_however_it_is_written():
@@ -18,7 +26,22 @@ def test_measures_that_are_the_mean_are_equal_to_it():
     assert hash(CVaR(1.0)) == hash(DualPower(1.0)) == hash(Mean())
 
 
+def test_nested_sums_are_flat_and_read_back():
+    inner = WeightedSum(((0.5, Mean()), (0.5, CVaR(0.2))))
+    nested = WeightedSum(((0.5, inner), (0.5, Mean())))
+    assert repr(nested) == "0.25 * Mean() + 0.25 * CVaR(0.2) + 0.5 * Mean()"
+
+
+def test_the_name_of_a_function_does_not_matter():
+    def one(u):
+        return 1 - u
+
+    assert CustomSpectrum(one) == CustomSpectrum(lambda u: 1 - u)
+
+
 def test_different_measures_differ():
+    assert CVaR(1e-13) != CVaR(1e-14)
+    assert CVaR(0.2) != CVaR(0.2001)
     assert CVaR(0.2) != CVaR(0.3)
     assert Exponential(2.0) != DualPower(2.0)
     assert 0.5 * Mean() + 0.5 * CVaR(0.2) != 0.4 * Mean() + 0.6 * CVaR(0.2)

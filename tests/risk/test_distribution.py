@@ -77,6 +77,38 @@ def test_mixture_weighs_its_parts():
         Distribution.mixture([DIE], [0.5, 0.5])
 
 
+def test_a_mixture_of_quantile_representations_is_one():
+    parts = [Distribution.from_quantiles([1.0, 2.0]), Distribution.from_quantiles([3.0, 4.0])]
+    both = Distribution.mixture(parts, [0.5, 0.5])
+    assert both.quantile_side == "upper"
+    assert both.quantile(0.5) == 3.0
+    mixed = Distribution.mixture([parts[0], Distribution([3.0, 4.0])], [0.5, 0.5])
+    assert mixed.quantile_side == "lower"
+
+
+def test_probabilities_are_normalised_once_and_for_all():
+    nearly = Distribution([1e6, 2e6], [0.5, 0.5 + 9e-7])
+    assert nearly.probabilities.sum() == pytest.approx(1.0, abs=1e-15)
+    np.testing.assert_allclose(nearly.mean, CVaR(1.0)(nearly), rtol=1e-12)
+    assert nearly.cdf(2e6) == pytest.approx(1.0, abs=1e-15)
+
+
+def test_one_outlier_does_not_make_the_others_equal():
+    theta = jnp.array([-1e5, 0.0, 0.5, 1.0])
+    np.testing.assert_allclose(Distribution(theta).pmf(jnp.array([0.5])), [0.25])
+    assert Distribution(theta).merged().values.shape == (4,)
+
+
+def test_the_lower_quantile_forgives_a_level_that_rounding_put_above_its_cumulative():
+    # The sum of 0.1 ten times is below 1, that of 0.7 + 0.1 below 0.8.
+    steps = Distribution([1.0, 2.0, 3.0], [0.7, 0.1, 0.2])
+    assert steps.quantile(0.8) == 2.0
+
+
+def test_merged_keeps_the_side():
+    assert Distribution.from_quantiles([1.0, 1.0, 2.0]).merged().quantile_side == "upper"
+
+
 def test_merged_joins_equal_values():
     merged = DIE.merged()
     np.testing.assert_allclose(merged.values, [1, 2, 3])
@@ -117,6 +149,14 @@ def test_it_is_traceable():
 def test_what_is_no_distribution_is_refused(arguments, message):
     with pytest.raises(ValueError, match=message):
         Distribution(*arguments)
+
+
+@pytest.mark.parametrize("level", [-0.1, 1.1, np.nan])
+def test_levels_are_shares(level):
+    with pytest.raises(ValueError, match=r"`u` must be in \[0, 1\]"):
+        DIE.quantile([level])
+    with pytest.raises(ValueError, match=r"`level` must be in \[0, 1\]"):
+        DIE.tail_mean(level)
 
 
 def test_the_convention_at_jumps_has_two_names():

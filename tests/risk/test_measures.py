@@ -146,6 +146,29 @@ class TestByHand:
         np.testing.assert_allclose(steps(z), CustomSpectrum({0.2: 6.0, 1.0: 1.0})(z), rtol=1e-9)
         assert steps.support == 1.0
 
+    @pytest.mark.parametrize(
+        ("phi", "steps"),
+        [
+            (lambda u: np.where(u <= 0.3, 3.0, 0.0), {0.3: 3.0, 1.0: 0.0}),
+            (lambda u: np.where(u < 0.3, 3.0, 1.0), {0.3: 3.0, 1.0: 1.0}),
+            (lambda u: 4 - np.floor(4 * u), {0.25: 4.0, 0.5: 3.0, 0.75: 2.0, 1.0: 1.0}),
+        ],
+    )
+    def test_jumps_of_a_function_become_steps(self, phi, steps):
+        drawn, written = CustomSpectrum(phi), CustomSpectrum(steps)
+        np.testing.assert_allclose(drawn.atoms, written.atoms, atol=1e-9)
+        assert drawn.support == written.support
+        u = np.array([0.0, 0.25, 0.3, 0.30001, 0.5, 0.9])
+        np.testing.assert_allclose(drawn.spectrum(u), written.spectrum(u), atol=1e-9)
+        assert (
+            drawn.utility(np.linspace(0, 1, 50)).knots.shape
+            == written.utility(np.linspace(0, 1, 50)).knots.shape
+        )
+
+    def test_a_spectrum_that_rises_between_the_first_looks_is_refused(self):
+        with pytest.raises(ValueError, match="must not increase"):
+            CustomSpectrum(lambda u: 2 - u + 0.05 * np.sin(128 * np.pi * u) ** 2)
+
     def test_a_function_that_ends_early_knows_its_support(self):
         half = CustomSpectrum(lambda u: np.maximum(1 - 2 * u, 0))
         assert half.support == pytest.approx(0.5, abs=1e-6)
@@ -275,6 +298,37 @@ class TestBadInput:
 
 def test_traced_values_with_nan_give_nan_instead_of_an_error():
     assert np.isnan(jax.jit(CVaR(0.5))(jnp.array([jnp.nan, 1.0])))
+
+
+def test_32_bit_numpy_is_computed_in_64_bits():
+    rng = np.random.default_rng(0)
+    values, weights = rng.normal(size=100_000), rng.dirichlet(np.ones(100_000))
+    single = CVaR(0.05)(values.astype(np.float32), weights.astype(np.float32))
+    assert single.dtype == np.float64
+    np.testing.assert_allclose(single, CVaR(0.05)(values, weights), rtol=1e-5)
+    assert CVaR(np.float32(0.7)) == CVaR(0.7)  # pyright: ignore[reportArgumentType]
+
+
+def test_a_distribution_is_valued_like_its_values_and_probabilities():
+    z, p = [3.0, 1.0, 2.0], [0.2, 0.5, 0.3]
+    assert CVaR(0.6)(Distribution(z, p)) == CVaR(0.6)(z, p)
+
+
+@pytest.mark.parametrize("risk", EXAMPLES, ids=str)
+def test_everything_works_under_strict_promotion(risk):
+    with jax.numpy_dtype_promotion("strict"):
+        theta = jnp.linspace(0.0, 1.0, 30)
+        risk(theta, jnp.full(30, 1 / 30, dtype=theta.dtype))
+        risk.utility(theta).expectation(theta)
+
+
+def test_mixtures_keep_the_kind_of_array_and_check_their_edges():
+    assert isinstance(CVaR(0.5).mixture(jnp.linspace(0, 1, 5)).levels, jax.Array)
+    for edges in ([0.5, 1.0, 0.0], [0.0, 0.5]):
+        with pytest.raises(ValueError, match="`edges` must increase from 0 to 1"):
+            Exponential(4.0).mixture(edges)
+    with pytest.raises(ValueError, match="`edges` must be a vector"):
+        Exponential(4.0).mixture(np.zeros((2, 2)))
 
 
 def test_integers_and_lists_are_fine():

@@ -43,6 +43,9 @@ from . import strategies
         ("(mean + cvar(0.2)) / 2", 0.5 * Mean() + 0.5 * CVaR(0.2)),
         ("50%*(0.5*mean + 0.5*cvar(0.2)) + 50%*exp(4)", None),
         ("  1 * cvar( 0.2 )\n", CVaR(0.2)),
+        ("1/3*mean + 2/3*cvar(1/2)", Mean() / 3 + 2 / 3 * CVaR(0.5)),
+        ("mean*0.5 + cvar(0.1)/2", 0.5 * Mean() + 0.5 * CVaR(0.1)),
+        ("erm(4)", Exponential(4.0)),
     ],
 )
 def test_texts_and_what_they_mean(text, risk):
@@ -55,7 +58,12 @@ def test_texts_and_what_they_mean(text, risk):
     [
         ("0.5*mean + 0.5*cvra(0.2)", 15, "There is no risk measure 'cvra'. Did you mean 'cvar'?"),
         ("zzz", 0, "There is no risk measure 'zzz'. There are: mean,"),
-        ("cvar(2)", 0, "`alpha` must be in (0, 1], got 2.0."),
+        ("cvar(2)", 5, "`alpha` must be in (0, 1], got 2.0."),
+        ("0.5*cvar(0.5) + 0.5*cvar(-0.2)", 25, "`alpha` must be in (0, 1], got -0.2."),
+        ("1e999*mean", 0, "The number is too large."),
+        ("mean/1e-320", 5, "must be non-negative, got inf"),
+        ("cvar(alpha=0.2, alpha=0.3)", 16, "The argument 'alpha' is given twice."),
+        ("cvar(\u0663)", 5, "Expected a number"),
         ("mean + cvar(0.2)", 0, "must sum to 1, got 2"),
         ("cvar", 0, "'cvar' takes alpha, e.g. cvar(0.2); got 0 argument(s)."),
         ("cvar()", 0, "'cvar' takes alpha, e.g. cvar(0.2); got 0 argument(s)."),
@@ -72,7 +80,8 @@ def test_texts_and_what_they_mean(text, risk):
         ("0.5*", 4, "Expected the name of a risk measure, found the end."),
         ("0.5*mean +", 10, "Expected the name of a risk measure, found the end."),
         ("-0.5*mean", 0, "The weight of a risk measure must be non-negative."),
-        ("mean/0", 5, "The divisor must not be 0."),
+        ("mean/0", 5, "`divisor` must be above 0"),
+        ("1/0*mean", 2, "The divisor must not be 0."),
         ("", 0, "The text of a risk measure is empty"),
         ("   ", 0, "The text of a risk measure is empty"),
         ("__import__('os')", 0, "There is no risk measure '__import__'."),

@@ -88,6 +88,27 @@ def test_the_lookup_survives_knots_that_coincide_or_cluster(spread):
     np.testing.assert_allclose(utility(jnp.asarray(z)), double_sum(utility, z), rtol=1e-5)
 
 
+def test_the_lookup_halves_as_often_as_a_crowded_cell_needs():
+    # One knot far away puts all the others into one of the cells.
+    knots = np.append(np.linspace(0.0, 1.0, 40), 1e5)
+    utility = Utility(jnp.asarray(knots), jnp.full(41, 0.1), linear=0.5)
+    z = np.linspace(-0.1, 1.1, 97)
+    np.testing.assert_allclose(
+        jax.vmap(jax.grad(utility))(jnp.asarray(z)), utility.slope(z), rtol=1e-5
+    )
+    below = np.asarray(utility(jnp.asarray(z))) - float(utility(jnp.asarray(0.0)))
+    exact = double_sum(utility, z) - double_sum(utility, np.zeros(1))
+    np.testing.assert_allclose(below, exact, atol=2e-3)  # h is -1e4 here, in single precision
+
+
+def test_a_utility_made_with_numpy_takes_jax_arrays_without_unrolling_its_knots():
+    utility = Exponential(4.0).utility(np.random.default_rng(0).normal(size=400))
+    z = np.linspace(-3, 3, 50)
+    traced = jax.make_jaxpr(utility)(jnp.asarray(z))
+    assert len(traced.eqns) < 200
+    np.testing.assert_allclose(utility(jnp.asarray(z)), utility(z), atol=1e-4)
+
+
 @pytest.mark.parametrize("count", [1, 50])
 def test_it_lives_in_compiled_loops_with_changing_knots(count):
     risk = Exponential(4.0)
@@ -132,6 +153,12 @@ def test_expectation_with_weights_and_leading_axes():
 def test_bad_input_is_refused():
     with pytest.raises(ValueError, match="`drops` must be non-negative"):
         Utility([0.0], [-1.0])
+    with pytest.raises(ValueError, match="`knots` must be finite"):
+        Utility([np.nan], [1.0])
+    with pytest.raises(ValueError, match="`linear` must be one number of at least 0"):
+        Utility([0.0], [1.0], linear=-1.0)
+    with pytest.raises(ValueError, match="`weights` must sum to 1"):
+        Utility([0.0], [1.0]).expectation([1.0, 2.0], [0.9, 0.9])
     with pytest.raises(ValueError, match=r"one length, got shapes \(2,\) and \(1,\)"):
         Utility([0.0, 1.0], [1.0])
     with pytest.raises(ValueError, match=r"one entry for each level of cvar\(0\.5\) below 1"):

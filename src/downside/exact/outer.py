@@ -1,7 +1,7 @@
 r"""The outer problem of section 4: which utility h?
 
-$\max_\pi \rho(G^\pi) = \max_h \max_\pi \mathbb{E}[h(G^\pi)]$ over the h of the measure's family, for
-which the conjugate term is 0. The paper alternates: the best policy for h, then the best h for
+$\max_\pi \rho(G^\pi) = \max_h \max_\pi \mathbb{E}[h(G^\pi)]$ over the h of the measure's family,
+for which the conjugate term is 0. The paper alternates: the best policy for h, then the best h for
 that policy. J never falls on the way, but it may stop short of the optimum: where $\phi(1) = 0$,
 doing nothing is a fixed point. So there is a global search beside it.
 """

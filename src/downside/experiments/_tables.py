@@ -8,6 +8,13 @@ from rich.console import Console
 from rich.table import Table
 
 
+def terminal() -> Console:
+    """The terminal; one that is too narrow for a table wraps lines instead of cutting numbers."""
+    console = Console()
+    console.width = max(console.width, 80)
+    return console
+
+
 def show(
     console: Console,
     title: str,

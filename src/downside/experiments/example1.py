@@ -1,10 +1,9 @@
 """Example 1 (section 5): a two-step Markov process and the risk measures at its second step."""
 
 import numpy as np
-from rich.console import Console
 
 from downside.decompose import conditional_risk
-from downside.experiments._tables import Comparison, show
+from downside.experiments._tables import Comparison, show, terminal
 from downside.risk import Distribution, parse, point_masses
 
 GAMMA = 0.5
@@ -35,7 +34,7 @@ def start_return() -> Distribution:
 
 def main() -> bool:
     """Prints the example and says whether every figure agrees with the paper's."""
-    console = Console()
+    console = terminal()
     risk, start, later = parse(RISK), start_return(), later_returns()
     chances = np.array([chance for chance, _, _ in BRANCHES.values()])
     seen = {

@@ -1,10 +1,9 @@
 """Example 2 (appendix H): the risk measure at a later state, from two quantile representations."""
 
 import numpy as np
-from rich.console import Console
 
 from downside.decompose import conditional_risk
-from downside.experiments._tables import Comparison, show
+from downside.experiments._tables import Comparison, show, terminal
 from downside.risk import Distribution, parse, point_masses
 
 RISK = "0.6*cvar(0.25) + 0.4*cvar(0.8)"
@@ -16,7 +15,7 @@ DISCOUNT_SO_FAR = 0.8
 
 def main() -> bool:
     """Prints the example and says whether every figure agrees with the paper's."""
-    console = Console()
+    console = terminal()
     risk = parse(RISK)
     start = Distribution.from_quantiles(THETA)
     conditional = conditional_risk(risk, THETA, THETA_LATER, s=ACCUMULATED, c=DISCOUNT_SO_FAR)

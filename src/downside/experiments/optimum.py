@@ -15,7 +15,7 @@ from rich.console import Console
 
 from downside._files import write_text
 from downside.exact import Plan, solve
-from downside.experiments._tables import show
+from downside.experiments._tables import show, terminal
 
 ENVIRONMENT = "downside/MeanReversion-v0"
 GAMMA = 0.99
@@ -35,7 +35,7 @@ EPISODES = 1_000_000
 
 def main(results: Path = Path("results"), seed: int = 0) -> bool:
     """Solves, values, writes and prints; says whether each diagonal leads its column."""
-    console = Console()
+    console = terminal()
     rows: list[dict[str, object]] = []
     for objective in OBJECTIVES:
         begin = time.perf_counter()
@@ -105,7 +105,7 @@ def _show(rows: list[dict[str, object]], console: Console) -> bool:
             for other in OBJECTIVES
         )
         shown.append([name, *(f"{number(objective, measure):.3f}" for measure in OBJECTIVES)])
-    shown.append(["the paper's best", *(f"{value:.2f}" for value in PAPER_BEST)])
+    shown.append(["paper's best", *(f"{value:.2f}" for value in PAPER_BEST)])
     last = len(OBJECTIVES) - 1
     show(console, "Plans (rows) valued by measures", ("", *SHORT), shown, frozenset({last}))
     errors = [number(objective, objective, "standard_error") for objective in OBJECTIVES]

@@ -17,6 +17,7 @@ from jaxtyping import Float
 
 from downside._arrays import (
     as_floats,
+    check_levels,
     check_probabilities,
     check_values,
     is_concrete,
@@ -106,7 +107,9 @@ class AbstractSpectralRisk(eqx.Module):
 
     # --- the value of a distribution ------------------------------------------------------------
 
-    def __call__(self, values: ArrayLike, weights: ArrayLike | None = None) -> Array:
+    def __call__(
+        self, values: "Distribution | ArrayLike", weights: ArrayLike | None = None
+    ) -> Array:
         r"""The exact value of a discrete distribution, over the last axis of `values`.
 
         $\sum_i z_{(i)} \left(\Phi(F_i) - \Phi(F_{i-1})\right)$ with $z_{(i)}$ the sorted `values`
@@ -114,9 +117,11 @@ class AbstractSpectralRisk(eqx.Module):
 
         Arguments:
             values: returns, of shape (..., n); leading axes are a batch. They must be finite:
-                concrete arrays are checked, traced ones give NaN.
+                concrete arrays are checked, traced ones give NaN. Or a `Distribution`.
             weights: their probabilities, of shape (..., n) or (n,); equally likely if left out.
         """
+        if isinstance(values, Distribution):
+            values, weights = values.values, values.probabilities
         xp = namespace(values, weights)
         values = as_floats(values, "values", xp)
         check_values(values, "values")
@@ -153,7 +158,7 @@ class AbstractSpectralRisk(eqx.Module):
         """
         levels = as_floats([level for level, _ in self.atoms], "levels")
         weights = as_floats([weight for _, weight in self.atoms], "weights")
-        if self.is_finite_mixture:
+        if edges is None and self.is_finite_mixture:
             return Mixture(levels, weights)
         if edges is None:
             raise ValueError(
@@ -161,7 +166,9 @@ class AbstractSpectralRisk(eqx.Module):
                 "Pass the cumulative probabilities of your distribution, or "
                 "np.linspace(0, 1, 101) for a close approximation."
             )
-        edges, xp = _ranks(edges)
+        edges, xp = _checked_edges(edges)
+        if self.is_finite_mixture:
+            return Mixture(*(xp.asarray(part, dtype=edges.dtype) for part in (levels, weights)))
         mass, drop = self._continuous_part(edges, xp)
         middle = (edges[1:] + edges[:-1]) / 2
         level = xp.where(drop > 0, mass / xp.where(drop > 0, drop, 1.0), middle)
@@ -206,15 +213,14 @@ class AbstractSpectralRisk(eqx.Module):
         mass, drop = self._continuous_part(edges, xp)
         for level, weight in self.atoms:
             if level < 1.0:
-                nearest = xp.abs(start.values - start.quantile(level)) == 0
-                at = xp.argmax(nearest)
-                mass = mass + xp.where(xp.arange(mass.shape[-1]) == at, weight, 0.0)
-                drop = drop + xp.where(xp.arange(mass.shape[-1]) == at, weight / level, 0.0)
+                here = xp.arange(mass.shape[-1]) == start.quantile_index(level)
+                mass = mass + xp.where(here, weight, 0.0)
+                drop = drop + xp.where(here, weight / level, 0.0)
         offset = (mass * start.values).sum()
         return Utility(start.values, drop, linear=self._mean_weight, offset=offset)
 
     def utility_at(self, knots: ArrayLike) -> Utility:
-        r"""H of a finite mixture with its bends put at `knots`, one for each level below 1.
+        r"""The h of a finite mixture with its bends put at `knots`, one for each level below 1.
 
         $h(z) = \sum_i w_i \left(b_i + (z - b_i)^- / \alpha_i\right) + \phi(1)\, z$ with $b_i$ the
         `knots`. For every choice $\mathbb{E}[h(Z)] \le \rho(Z)$, with equality where $b_i$ is an
@@ -253,7 +259,10 @@ class AbstractSpectralRisk(eqx.Module):
     __rmul__ = __mul__
 
     def __truediv__(self, divisor: float | int) -> "WeightedSum":
-        return self * (1.0 / real(divisor, "divisor"))
+        divisor = real(divisor, "divisor")
+        if not divisor > 0:
+            raise ValueError(f"`divisor` must be above 0, got {divisor:g}.")
+        return self * (1.0 / divisor)
 
     def __add__(self, other: "AbstractSpectralRisk") -> "WeightedSum":
         if not isinstance(other, AbstractSpectralRisk):
@@ -270,10 +279,11 @@ class AbstractSpectralRisk(eqx.Module):
         parts: list[tuple[Hashable, float]] = []
         for weight, term in self.terms:
             if term.is_finite_mixture:
-                parts += [(round(level, 12), weight * share) for level, share in term.atoms]
+                parts += [(f"{level:.12g}", weight * share) for level, share in term.atoms]
             else:
-                fields = tuple(getattr(term, field.name) for field in dataclasses.fields(term))
-                parts.append(((type(term), fields), weight))
+                fields = (field for field in dataclasses.fields(term) if field.name != "_name")
+                identity = (type(term), *(getattr(term, field.name) for field in fields))
+                parts.append((identity, weight))
         joined = join(parts).items()
         return frozenset((part, round(weight, 9)) for part, weight in joined if weight > 1e-9)
 
@@ -303,12 +313,26 @@ def _weighted_sum(terms: tuple[tuple[float, AbstractSpectralRisk], ...]) -> "Wei
 def _ranks(u: ArrayLike) -> tuple[Array, Any]:
     xp = namespace(u)
     u = as_floats(u, "u", xp)
-    if is_concrete(u) and not np.all((np.asarray(u) >= 0) & (np.asarray(u) <= 1)):
-        raise ValueError(
-            f"`u` must be in [0, 1], got values from {np.min(u)} to {np.max(u)}. "
-            "It is a rank: 0 is the worst outcome, 1 the best."
-        )
+    check_levels(u, "u")
     return u, xp
+
+
+def _checked_edges(edges: ArrayLike) -> tuple[Array, Any]:
+    xp = namespace(edges)
+    edges = as_floats(edges, "edges", xp)
+    if edges.ndim != 1 or edges.shape[0] < 2:
+        raise ValueError(
+            f"`edges` must be a vector of cumulative probabilities, got shape {edges.shape}."
+        )
+    if is_concrete(edges):
+        concrete = np.asarray(edges, dtype=float)
+        tidy = np.all(np.diff(concrete) >= 0) and np.allclose(concrete[[0, -1]], [0, 1], atol=1e-6)
+        if not tidy:
+            raise ValueError(
+                f"`edges` must increase from 0 to 1, got {concrete[0]:g}, ..., {concrete[-1]:g}. "
+                "Pass 0 followed by the cumulative probabilities."
+            )
+    return edges, xp
 
 
 def _edges(distribution: Distribution, xp: Any) -> Array:

@@ -1,10 +1,12 @@
 """Sums of risk measures."""
 
 import math
+from collections.abc import Iterable
 from typing import Any
 
 import equinox as eqx
 
+from downside._arrays import real
 from downside._typing import Array
 from downside.risk.base import AbstractSpectralRisk, join
 from downside.risk.measures import number
@@ -20,7 +22,15 @@ class WeightedSum(AbstractSpectralRisk):
     parts: tuple[tuple[float, AbstractSpectralRisk], ...] = eqx.field(static=True)
     """The measures with their weights."""
 
-    def __check_init__(self):
+    def __init__(self, parts: Iterable[tuple[float, AbstractSpectralRisk]]):
+        flat: list[tuple[float, AbstractSpectralRisk]] = []
+        for weight, part in parts:
+            if not isinstance(part, AbstractSpectralRisk):
+                raise TypeError(f"`parts` must be weights with risk measures, got {part!r}.")
+            weight = real(weight, "weight")
+            inner = part.parts if isinstance(part, WeightedSum) else ((1.0, part),)
+            flat += [(weight * share, term) for share, term in inner]
+        self.parts = tuple(flat)
         for weight, part in self.parts:
             if not 0.0 <= weight < math.inf:
                 raise ValueError(

@@ -73,16 +73,14 @@ class CustomSpectrum(AbstractSpectralRisk):
         """One for each step down; of a function, the mean's share."""
         if self._table is None:
             return self._as_cvars.atoms
-        at_one = float(self._table.ends[-1])
-        return ((1.0, at_one),) if at_one > 0 else ()
+        return self._table.atoms
 
     @property
     def support(self) -> float:
         """Where the spectrum reaches 0."""
         if self._table is None:
             return self._as_cvars.support
-        positive = np.flatnonzero(self._table.middles > 0)
-        return float(self._table.edges[positive[-1] + 1])
+        return self._table.support
 
     def __repr__(self) -> str:
         if self._table is None:
@@ -94,17 +92,43 @@ class CustomSpectrum(AbstractSpectralRisk):
 
 
 class _Table:
-    """A spectrum in cells, each a parabola through its two ends and its middle; hashable."""
+    """A spectrum as a continuous part and jumps; hashable.
+
+    The continuous part consists of cells, each a parabola through its two ends and its middle. A
+    jump by d at level l is a step d 1{u <= l}, so that it is one CVaR and one knot of h.
+    """
 
     def __init__(self, edges: np.ndarray, ends: np.ndarray, middles: np.ndarray):
+        jumps = _jumps(edges, ends)
+        levels = np.round(edges[jumps], 12)
+        falls = ends[jumps] - ends[jumps + 1]
+        middles = middles.copy()
+        middles[jumps] = ends[jumps]  # inside the cell of a jump the continuous part stands still
+        ends = ends - (falls * (np.arange(len(ends))[:, None] <= jumps)).sum(axis=1)
+        middles = middles - (falls * (np.arange(len(middles))[:, None] <= jumps)).sum(axis=1)
+
         widths = np.diff(edges)
         areas = widths * (ends[:-1] + 4 * middles + ends[1:]) / 6
-        total = areas.sum()
+        total = areas.sum() + (levels * falls).sum()
         if not total > 0:
             raise ValueError("`phi` must be positive somewhere in (0, 1), got 0 everywhere.")
         self.edges, self.ends, self.middles = edges, ends / total, middles / total
+        self.levels, self.falls = levels, falls / total
         self.below = np.concatenate([[0.0], np.cumsum(areas / total)])
-        self._bytes = self.edges.tobytes() + self.ends.tobytes() + self.middles.tobytes()
+        parts = (self.edges, self.ends, self.middles, self.levels, self.falls)
+        self._bytes = b"".join(part.tobytes() for part in parts)
+
+    @property
+    def atoms(self) -> tuple[tuple[float, float], ...]:
+        steps = zip(self.levels.tolist(), (self.levels * self.falls).tolist(), strict=True)
+        at_one = float(self.ends[-1])
+        return (*steps, (1.0, at_one)) if at_one > 1e-12 else tuple(steps)
+
+    @property
+    def support(self) -> float:
+        last = float(self.levels[-1]) if self.levels.size else 0.0
+        positive = np.flatnonzero(self.middles > 1e-12)
+        return max(last, float(self.edges[positive[-1] + 1]) if positive.size else 0.0)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, _Table) and self._bytes == other._bytes
@@ -130,6 +154,13 @@ class _Table:
             at = np.flatnonzero(split)
             edges = np.insert(edges, at + 1, edges[at] + widths[at] / 2)
             ends = np.insert(ends, at + 1, middles[at])
+        jumps = _jumps(edges, ends)  # where exactly they are
+        low, high = edges[jumps], edges[jumps + 1]
+        for _ in range(50):
+            between = (low + high) / 2
+            before = evaluate(between) > (ends[jumps] + ends[jumps + 1]) / 2
+            low, high = np.where(before, between, low), np.where(before, high, between)
+        edges[jumps], edges[jumps + 1] = low, high
         middles = evaluate((edges[:-1] + edges[1:]) / 2)
         points = np.stack([edges[:-1], (edges[:-1] + edges[1:]) / 2], axis=1).ravel()
         _check_spectrum(
@@ -156,14 +187,25 @@ class _Table:
     def spectrum(self, u: Array, xp: Any) -> Array:
         cell, t = self._locate(u, xp)
         a, b, c = self._parabola(cell, u.dtype, xp)
-        return a + t * (b + t * c)
+        height = xp.maximum(a + t * (b + t * c), 0.0)
+        for level, fall in zip(self.levels.tolist(), self.falls.tolist(), strict=True):
+            height = height + xp.where(u <= level, fall, 0.0)
+        return height
 
     def cumulative(self, u: Array, xp: Any) -> Array:
         cell, t = self._locate(u, xp)
         a, b, c = self._parabola(cell, u.dtype, xp)
         width = xp.asarray(np.diff(self.edges), dtype=u.dtype)[cell]
-        below = xp.asarray(self.below, dtype=u.dtype)[cell]
-        return below + width * t * (a + t * (b / 2 + t * c / 3))
+        area = xp.asarray(self.below, dtype=u.dtype)[cell]
+        area = area + width * t * (a + t * (b / 2 + t * c / 3))
+        for level, fall in zip(self.levels.tolist(), self.falls.tolist(), strict=True):
+            area = area + fall * xp.minimum(u, level)
+        return area
+
+
+def _jumps(edges: np.ndarray, ends: np.ndarray) -> np.ndarray:
+    """The cells across which the spectrum falls although they have next to no width."""
+    return np.flatnonzero((np.diff(edges) < 1e-9) & (-np.diff(ends) > 1e-9 * ends[0]))
 
 
 def _normalised_steps(
@@ -221,6 +263,11 @@ def _vectorised(phi: SpectrumFunction) -> Callable[[np.ndarray], np.ndarray]:
                 out[i] = float(phi(float(rank)))
             except ZeroDivisionError:
                 out[i] = np.inf
+            except (TypeError, ValueError) as error:
+                raise TypeError(
+                    f"`phi` must give a number for each rank u in [0, 1]; at u = {rank:g} it "
+                    f"failed: {error}"
+                ) from error
         return out
 
     def evaluate(u: np.ndarray) -> np.ndarray:

@@ -9,6 +9,8 @@ from jaxtyping import Float
 
 from downside._arrays import (
     as_floats,
+    check_finite,
+    check_levels,
     check_probabilities,
     check_values,
     is_concrete,
@@ -67,9 +69,8 @@ class Distribution(eqx.Module):
             everywhere = xp.broadcast_to(values, shape)
             order = xp.argsort(everywhere, axis=-1)
             self.values = xp.take_along_axis(everywhere, order, axis=-1)
-            self.probabilities = xp.take_along_axis(
-                xp.broadcast_to(probabilities, shape), order, axis=-1
-            ).astype(values.dtype)
+            shares = xp.take_along_axis(xp.broadcast_to(probabilities, shape), order, axis=-1)
+            self.probabilities = (shares / shares.sum(axis=-1, keepdims=True)).astype(values.dtype)
         self.quantile_side = quantile_side
 
     @classmethod
@@ -95,7 +96,9 @@ class Distribution(eqx.Module):
             )
         values = xp.concatenate([part.values for part in parts], axis=-1)
         scaled = [part.probabilities * weights[i] for i, part in enumerate(parts)]
-        return cls(values, xp.concatenate(scaled, axis=-1))
+        sides = {part.quantile_side for part in parts}
+        side = sides.pop() if len(sides) == 1 else "lower"
+        return cls(values, xp.concatenate(scaled, axis=-1), quantile_side=side)
 
     @property
     def cumulative(self) -> Float[Array, "*batch n"]:
@@ -109,24 +112,23 @@ class Distribution(eqx.Module):
         """The expected value."""
         return (self.values * self.probabilities).sum(axis=-1)
 
-    def affine(self, shift: Any, scale: Any) -> "Distribution":
+    def affine(self, shift: ArrayLike, scale: ArrayLike) -> "Distribution":
         """The distribution of `shift + scale * Z`, with a positive `scale`."""
         xp = namespace(self.values, shift, scale)
-        scale = as_floats(scale, "scale", xp)
+        shift, scale = as_floats(shift, "shift", xp), as_floats(scale, "scale", xp)
+        check_finite(shift, "shift")
+        check_finite(scale, "scale")
         if is_concrete(scale) and np.any(np.asarray(scale) <= 0):
             raise ValueError(f"`scale` must be positive, got {np.min(np.asarray(scale))}.")
-        shift = xp.asarray(shift)[..., None]
-        values = shift + scale[..., None] * self.values
-        return eqx.tree_at(
-            lambda d: (d.values, d.probabilities),
-            self,
-            (values, xp.broadcast_to(xp.asarray(self.probabilities), values.shape)),
-        )
+        values = shift[..., None] + scale[..., None] * self.values
+        probabilities = xp.broadcast_to(xp.asarray(self.probabilities), values.shape)
+        places = lambda d: (d.values, d.probabilities)  # noqa: E731
+        return eqx.tree_at(places, self, (values, probabilities))
 
     def cdf(self, z: ArrayLike, *, slack: ArrayLike | None = None) -> Array:
         """P(Z <= z) at each entry of the last axis of `z`; equality is up to `slack`.
 
-        By default that is a few units of rounding of the largest value.
+        By default that is a few units of rounding of the numbers compared.
         """
         return self._sum_where(z, slack, lambda gap, slack: gap <= slack)
 
@@ -135,39 +137,48 @@ class Distribution(eqx.Module):
         return self._sum_where(z, slack, lambda gap, slack: abs(gap) <= slack)
 
     @property
-    def rounding(self) -> Float[Array, "*batch"]:
-        """How far two values may be apart and still be meant to be the same."""
+    def typical(self) -> Float[Array, "*batch"]:
+        """The size of a typical value: the median of |values|, which no outlier moves."""
         xp = namespace(self.values)
-        return rounding_error(self.values.dtype) * xp.max(xp.abs(self.values), axis=-1)
+        return xp.sort(xp.abs(self.values), axis=-1)[..., self.values.shape[-1] // 2]
 
     def _sum_where(self, z: ArrayLike, slack: ArrayLike | None, test: Any) -> Array:
         xp = namespace(self.values, z)
         points = xp.atleast_1d(as_floats(z, "z", xp))
-        slack = self.rounding[..., None, None] if slack is None else xp.asarray(slack)
-        hit = test(self.values[..., None, :] - points[..., None], slack)
+        if slack is None:
+            scale = xp.abs(points) + self.typical[..., None]
+            slack = rounding_error(self.values.dtype) * scale
+        hit = test(self.values[..., None, :] - points[..., None], xp.asarray(slack)[..., None])
         out = xp.where(hit, self.probabilities[..., None, :], 0.0).sum(axis=-1)
         return out[..., 0] if np.ndim(z) == 0 else out
 
     def quantile(self, u: ArrayLike) -> Array:
         """F^{-1} at each entry of the last axis of `u`, at jumps as `quantile_side` says."""
         xp = namespace(self.values, u)
-        levels = xp.atleast_1d(as_floats(u, "u", xp))[..., None]
-        slack = rounding_error(self.values.dtype)
+        index = self.quantile_index(u)
+        shape = (*index.shape[:-1], self.values.shape[-1])
+        out = xp.take_along_axis(xp.broadcast_to(self.values, shape), index, axis=-1)
+        return out[..., 0] if np.ndim(u) == 0 else out
+
+    def quantile_index(self, u: ArrayLike) -> Array:
+        """Which of the values `quantile` takes; `u` of no axis counts as one level."""
+        xp = namespace(self.values, u)
+        levels = xp.atleast_1d(as_floats(u, "u", xp))
+        check_levels(levels, "u")
+        levels, slack = levels[..., None], rounding_error(self.values.dtype)
         cumulative = self.cumulative[..., None, :]
         if self.quantile_side == "lower":
             below = cumulative < levels - slack
         else:
             below = cumulative <= levels + slack
-        index = xp.minimum(below.sum(axis=-1), self.values.shape[-1] - 1)
-        out = xp.take_along_axis(
-            xp.broadcast_to(self.values, (*index.shape[:-1], self.values.shape[-1])), index, axis=-1
-        )
-        return out[..., 0] if np.ndim(u) == 0 else out
+        return xp.minimum(below.sum(axis=-1), self.values.shape[-1] - 1)
 
     def tail_mean(self, level: ArrayLike) -> Array:
         r"""CVaR at each entry of the last axis of `level`; the smallest value at level 0."""
         xp = namespace(self.values, level)
-        levels = xp.maximum(xp.atleast_1d(as_floats(level, "level", xp)), 1e-12)[..., None]
+        levels = xp.atleast_1d(as_floats(level, "level", xp))
+        check_levels(levels, "level")
+        levels = xp.maximum(levels, 1e-30)[..., None]
         start = (self.cumulative - self.probabilities)[..., None, :]
         share = xp.clip(levels - start, 0.0, self.probabilities[..., None, :]) / levels
         out = (share * self.values[..., None, :]).sum(axis=-1)
@@ -180,7 +191,8 @@ class Distribution(eqx.Module):
                 f"`merged` takes one distribution, got a batch of shape {self.values.shape[:-1]}."
             )
         values = np.asarray(self.values)
-        first = np.concatenate([[True], np.diff(values) > np.asarray(self.rounding)])
+        slack = rounding_error(values.dtype) * (np.abs(values[1:]) + np.asarray(self.typical))
+        first = np.concatenate([[True], np.diff(values) > slack])
         group = np.cumsum(first) - 1
         probabilities = np.bincount(group, weights=np.asarray(self.probabilities))
         return type(self)(values[first], probabilities, quantile_side=self.quantile_side)

@@ -5,6 +5,7 @@ from collections.abc import Iterable
 from typing import Any
 
 import equinox as eqx
+import numpy as np
 
 from downside._arrays import real
 from downside._typing import Array
@@ -110,8 +111,8 @@ class WeightedCVaR(AbstractSpectralRisk):
     """The weight of each level: non-negative, 1 in total."""
 
     def __init__(self, levels: Iterable[float], weights: Iterable[float]):
-        levels = [real(level, "levels") for level in levels]
-        weights = [real(weight, "weights") for weight in weights]
+        levels = _numbers(levels, "levels")
+        weights = _numbers(weights, "weights")
         if len(levels) != len(weights) or not levels:
             raise ValueError(
                 f"`levels` and `weights` must have the same length, at least 1, got {len(levels)} "
@@ -158,7 +159,7 @@ class WeightedCVaR(AbstractSpectralRisk):
 
 @register(
     "exponential",
-    aliases=("exp",),
+    aliases=("exp", "erm"),
     parameters=(("lam", "> 0"),),
     formula="φ(u) = λ exp(-λu) / (1 - exp(-λ))",
     example="exponential(4)",
@@ -205,7 +206,7 @@ class Exponential(AbstractSpectralRisk):
 
 @register(
     "dual_power",
-    aliases=("dual", "dp"),
+    aliases=("dual", "dprm"),
     parameters=(("nu", ">= 1"),),
     formula="φ(u) = ν (1-u)^(ν-1)",
     example="dual_power(2)",
@@ -250,6 +251,12 @@ class DualPower(AbstractSpectralRisk):
 
     def __str__(self) -> str:
         return f"dual_power({number(self.nu)})"
+
+
+def _numbers(values: Iterable[float], name: str) -> list[float]:
+    if np.ndim(values) != 1:  # pyright: ignore[reportArgumentType]
+        raise TypeError(f"`{name}` must be a list of numbers, got {values!r}.")
+    return [real(value, name) for value in values]
 
 
 def check_weights(weights: list[float]) -> None:

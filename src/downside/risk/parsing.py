@@ -1,15 +1,16 @@
 """Risk measures as text: `0.5*mean + 0.5*cvar(20%)`.
 
-    sum    := term (("+") term)*
-    term   := [number "*"] factor ["/" number]
+    sum    := term ("+" term)*
+    term   := [number "*"] factor (("*" | "/") number)*
     factor := name ["(" [argument ("," argument)*] ")"] | "(" sum ")"
     argument := [name "="] number
-    number := digits, with a point, an exponent or a percent sign if you like
+    number := digits, with a point, an exponent or a percent sign if you like, or a fraction 1/3
 
 Nothing here evaluates code: the text is cut into tokens and read by hand.
 """
 
 import difflib
+import math
 import re
 from typing import Any, NamedTuple, NoReturn
 
@@ -18,7 +19,7 @@ from downside.risk.combination import WeightedSum
 from downside.risk.registry import names
 
 _TOKEN = re.compile(
-    r"\s*(?:(?P<number>(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?%?)|(?P<name>[^\W\d]\w*)|(?P<sign>.))",
+    r"\s*(?:(?P<number>(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?%?)|(?P<name>[^\W\d]\w*)|(?P<sign>.))",
     re.DOTALL,
 )
 _DEEPEST = 20
@@ -125,12 +126,13 @@ class _Reader:
         risk = self.factor(depth)
         if weight is not None:
             risk = weight * risk
-        if self.skip("/"):
+        while (times := self.skip("*")) or self.skip("/"):
             position = self.next.position
-            divisor = self.number()
-            if divisor == 0:
-                self.fail("The divisor must not be 0.", position)
-            risk = risk / divisor
+            by = self.number()
+            try:
+                risk = risk * by if times else risk / by
+            except (ValueError, OverflowError) as error:
+                self.fail(str(error), position)
         return risk
 
     def factor(self, depth: int) -> AbstractSpectralRisk:
@@ -154,6 +156,7 @@ class _Reader:
             near = difflib.get_close_matches(token.text.lower(), known, n=1)
             hint = f"Did you mean {near[0]!r}?" if near else f"There are: {', '.join(known)}."
             self.fail(f"There is no risk measure {token.text!r}. {hint}", token.position)
+        first = self.tokens[min(self.at + 1, len(self.tokens) - 1)].position
         positional: list[float] = []
         named: dict[str, float] = {}
         allowed = [name for name, _ in entry.parameters]
@@ -176,7 +179,7 @@ class _Reader:
         try:
             return entry.factory(**values, **named)
         except (TypeError, ValueError) as error:
-            self.fail(str(error), token.position)
+            self.fail(str(error), first)
 
     def argument(
         self, positional: list[float], named: dict[str, float], allowed: list[str]
@@ -190,6 +193,8 @@ class _Reader:
             self.fail(
                 f"There is no argument {token.text!r} here; allowed: {wanted}.", token.position
             )
+        if token.text in named:
+            self.fail(f"The argument {token.text!r} is given twice.", token.position)
         if not self.skip("="):
             self.fail("Expected '='.")
         named[token.text] = self.number()
@@ -200,6 +205,18 @@ class _Reader:
         if self.next.kind != "number":
             found = repr(token.text) if token.text else "the end"
             self.fail(f"Expected a number, found {found}.", token.position)
-        text = self.take().text
-        value = float(text[:-1]) / 100 if text.endswith("%") else float(text)
+        value = self.plain_number()
+        if self.next.text == "/" and self.tokens[self.at + 1].kind == "number":
+            self.skip("/")
+            position = self.next.position
+            below = self.plain_number()
+            if below == 0:
+                self.fail("The divisor must not be 0.", position)
+            value = value / below
+        if not math.isfinite(value):
+            self.fail("The number is too large.", token.position)
         return -value if negative else value
+
+    def plain_number(self) -> float:
+        text = self.take().text
+        return float(text[:-1]) / 100 if text.endswith("%") else float(text)

@@ -8,7 +8,15 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float, Int
 
-from downside._arrays import as_floats, is_concrete, namespace, rounding_error
+from downside._arrays import (
+    as_floats,
+    check_finite,
+    check_probabilities,
+    check_values,
+    is_concrete,
+    namespace,
+    rounding_error,
+)
 from downside._typing import Array, ArrayLike
 
 _FEW_KNOTS = 16
@@ -37,7 +45,7 @@ class Utility(eqx.Module):
     """The slope above the last knot: the weight of the plain mean."""
     offset: Float[Array, ""]
     """The constant that makes the conjugate term vanish."""
-    _segments: "_Segments | None"
+    _segments: "_Segments | None" = eqx.field(repr=False)
 
     def __init__(
         self,
@@ -55,9 +63,15 @@ class Utility(eqx.Module):
                 f"`knots` and `drops` must be vectors of one length, got shapes {knots.shape} and "
                 f"{drops.shape}."
             )
+        check_finite(knots, "knots")
+        check_finite(drops, "drops")
         if is_concrete(drops) and np.any(np.asarray(drops) < 0):
             raise ValueError(
                 f"`drops` must be non-negative, or h is not concave; got {np.min(drops)}."
+            )
+        if np.ndim(linear) != 0 or (is_concrete(linear) and not np.asarray(linear) >= 0):
+            raise ValueError(
+                f"`linear` must be one number of at least 0, or h is not increasing; got {linear}."
             )
         order = xp.argsort(knots)
         self.knots = knots[order]
@@ -68,13 +82,18 @@ class Utility(eqx.Module):
         self._segments = _Segments.build(self.knots, self.drops, self.linear) if many else None
 
     def __call__(self, z: ArrayLike) -> Array:
-        """H at every entry of `z`, of any shape."""
+        """The value of h at every entry of `z`, of any shape."""
         xp = namespace(z, self.knots)
         z = as_floats(z, "z", xp)
-        if self._segments is not None:
-            return self.offset + self._segments(z)
         if xp is np:
             return self.offset + self._by_search(z)
+        if self.knots.shape[0] > _FEW_KNOTS:
+            segments = self._segments
+            if segments is None:  # made with NumPy
+                segments = _Segments.build(
+                    jnp.asarray(self.knots), jnp.asarray(self.drops), jnp.asarray(self.linear)
+                )
+            return self.offset + segments(z)
         out = self.offset + self.linear * z
         for i in range(self.knots.shape[0]):  # unrolled: one fused pass over z, no k-fold copy
             out = out + self.drops[i] * jnp.minimum(z - self.knots[i], 0.0)
@@ -91,9 +110,12 @@ class Utility(eqx.Module):
         """E[h(Z)] over the last axis of `values`; equally likely if `weights` are left out."""
         xp = namespace(values, self.knots)
         values = as_floats(values, "values", xp)
+        check_values(values, "values")
         worth = self(values)
         if weights is not None:
-            return (worth * as_floats(weights, "weights", xp)).sum(axis=-1)
+            weights = as_floats(weights, "weights", xp)
+            check_probabilities(weights, "weights")
+            return (worth * weights).sum(axis=-1)
         # A matrix product and not a mean: XLA fuses a mean into the lookup, which it then repeats.
         count = values.shape[-1]
         share = xp.full((count, 1), 1.0 / count, dtype=worth.dtype)
@@ -170,7 +192,9 @@ class _Segments(eqx.Module):
         origin = knots[0]
         local = knots - origin
         width = jnp.maximum(local[-1], jnp.finfo(knots.dtype).tiny * _CELLS) / _CELLS
-        before = jnp.searchsorted(local, jnp.arange(_CELLS) * width).astype(jnp.int32)
+        before = jnp.searchsorted(local, jnp.arange(_CELLS, dtype=knots.dtype) * width).astype(
+            jnp.int32
+        )
         after = jnp.append(before[1:], count)
         fullest = jnp.max(after - before)
         tail = jnp.zeros(1, dtype=knots.dtype)
