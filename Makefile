@@ -7,6 +7,7 @@ WORKERS ?= 2
 
 demo: .venv/.installed
 	$(BIN)/downside reproduce example1
+	$(BIN)/downside solve downside/AmericanPut-v0 --risk "0.5*mean + 0.5*cvar(0.2)" --gamma 1
 
 test: lint types unit
 
@@ -26,6 +27,7 @@ unit: .venv/.installed-dev
 
 bench: .venv/.installed
 	$(BIN)/python benchmarks/utility.py
+	$(BIN)/python benchmarks/planner.py
 
 clean:
 	rm -rf .venv build dist

@@ -7,7 +7,7 @@ turns in one run, because absolute times on a shared machine mean little.
 """
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import jax
 import jax.numpy as jnp
@@ -39,7 +39,7 @@ def ours(theta, s, c, utility):
     return utility.expectation(s[:, None, None] + c[:, None, None] * theta)
 
 
-def fastest(functions: dict[str, Callable[[], object]], rounds: int) -> dict[str, float]:
+def fastest(functions: Mapping[str, Callable[[], object]], rounds: int) -> dict[str, float]:
     """The shortest time of each, in milliseconds, taken in turns."""
     times: dict[str, list[float]] = {name: [] for name in functions}
     for function in functions.values():

@@ -56,6 +56,18 @@ def test_solve_takes_parameters_and_prints_json(capsys, tmp_path):
     assert summary["parameters"] == {"kind": "call", "sigma": 0.4}
 
 
+def test_an_interrupted_solve_says_so_in_one_line(capsys, tmp_path, monkeypatch):
+    def interrupted(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("downside.exact.solve", interrupted)
+    with pytest.raises(SystemExit) as caught:
+        cli.main(["solve", "downside/AmericanPut-v0", "--risk", "mean", "--out", str(tmp_path)])
+    assert caught.value.code == 130
+    assert capsys.readouterr().err == "downside: interrupted; nothing was written.\n"
+    assert not list(tmp_path.iterdir())
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

@@ -3,6 +3,8 @@
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from downside._registration import register_environments
+
 if TYPE_CHECKING:
     from downside.decompose import ConditionalRisk, conditional_risk
     from downside.envs import ReturnAware, TargetAware
@@ -48,6 +50,8 @@ __all__ = [
     "register",
     "solve",
 ]
+
+register_environments()
 
 # Names are imported when they are first used, so that `downside --help` does not wait for JAX.
 _HOMES = {

@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import tyro
 
 EXIT_ERROR = 1
+EXIT_INTERRUPTED = 130
 
 
 @dataclasses.dataclass(frozen=True)
@@ -117,14 +118,17 @@ class Solve:
         """Solves, prints the value, and writes the plan's summary and picture."""
         from pathlib import Path
 
-        from downside import solve
+        from downside import parse, solve
         from downside._files import write_text
         from downside.exact.picture import save
         from downside.runs import run_folder
 
+        risk = parse(self.risk)
+        folder = Path(self.out or run_folder(self.env, "plan", risk, self.seed))
+        folder.mkdir(parents=True, exist_ok=True)  # find out now, not after the work
         plan = solve(
             self.env,
-            self.risk,
+            risk,
             gamma=self.gamma,
             refine=self.refine,
             episodes=self.episodes,
@@ -132,7 +136,6 @@ class Solve:
             progress_bar=not self.json,
             **_parameters(self.params),
         )
-        folder = Path(self.out or run_folder(self.env, "plan", plan.risk, self.seed))
         summary = {**plan.summary(), "env": self.env, "parameters": _parameters(self.params)}
         write_text(folder / "plan.json", json.dumps(summary, indent=2, allow_nan=False) + "\n")
         save(plan, folder / "plan.png")
@@ -223,6 +226,9 @@ def main(arguments: list[str] | None = None) -> None:
     )
     try:
         command.run()
+    except KeyboardInterrupt:
+        print("downside: interrupted; nothing was written.", file=sys.stderr)  # noqa: T201
+        raise SystemExit(EXIT_INTERRUPTED) from None
     except BrokenPipeError:  # whoever reads our output has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except (ValueError, TypeError, RuntimeError, OSError) as error:

@@ -2,7 +2,7 @@ import gymnasium as gym
 import pytest
 from gymnasium.envs.registration import EnvSpec
 
-import downside.envs
+from downside._registration import register_environments
 from downside.envs import (
     AmericanPut,
     CliffWalk,
@@ -32,7 +32,7 @@ def test_the_four_environments_are_registered_with_a_line_about_each():
 
 def test_registering_twice_changes_nothing():
     before = dict(gym.registry)
-    downside.envs.register_all()
+    register_environments()
     assert gym.registry == before
 
 

@@ -99,10 +99,18 @@ def test_the_default_grid_has_converged():
         assert values[0] == pytest.approx(values[1], rel=1e-3)
 
 
+def test_the_boundary_at_the_start_is_one_whatever_the_price_there():
+    edges = []
+    for price in (0.7, 0.75, 0.8):
+        problem = OptionProblem(AmericanPut(initial_price=price), gamma=0.9)
+        edges.append(problem.boundary(problem.solve(Mean().utility(np.zeros(1))).policy)[0])
+    np.testing.assert_allclose(edges, edges[0], atol=2e-3)
+
+
 def test_the_more_averse_exercise_sooner():
     # Figure 1b of the paper: the boundary rises as alpha falls.
-    cautious = UNDISCOUNTED.boundary(best_cvar(0.2).policy)[1:]
-    moderate = UNDISCOUNTED.boundary(best_cvar(0.6).policy)[1:]
+    cautious = UNDISCOUNTED.boundary(best_cvar(0.2).policy)
+    moderate = UNDISCOUNTED.boundary(best_cvar(0.6).policy)
     assert np.all(cautious > moderate + 0.1)
     assert np.all(np.diff(cautious) > -2e-3)  # the closer maturity, the sooner
 

@@ -86,6 +86,51 @@ def test_half_the_resolution_changes_little(paper):
     assert paper.solve(utility).value == pytest.approx(finer.solve(utility).value, rel=5e-3)
 
 
+COARSE = {"gamma": 1.0, "refine": 0.5, "episodes": 50_000}
+
+
+def test_a_plan_is_never_worse_than_doing_nothing():
+    # The peak of J at knot 0 is narrow: between it and the next one J falls to -0.03.
+    still = {"mean": 0.0, "initial_price": 0.0, "terminal_penalty": 0.0, "num_trades": 5}
+    env = MeanReversion(sigma=0.5, kappa=1.0, periods=5, **still)
+    plan = solve(env, "cvar(0.5)", **COARSE)
+    assert plan.value > -1e-3
+    assert plan.simulated > -1e-3
+
+
+def test_a_plan_is_never_worse_than_selling_what_one_has():
+    # A Brownian price: for the mean there is nothing to gain from trading, for CVaR there is.
+    env = MeanReversion(kappa=0.0, terminal_penalty=0.0, initial_inventory=10.0, num_trades=5)
+    selling = np.where(np.arange(10) < 5, -2.0, 0.0)
+    noise = np.random.default_rng(0).normal(size=(100_000, 10))
+    prices = 1.0 + np.cumsum(math.sqrt(0.1) * noise, axis=1)
+    prices = np.concatenate([np.ones((len(noise), 1)), prices], axis=1)
+    rewards = -(prices[:, :10] @ selling) - 0.005 * np.sum(selling**2)
+    plan = solve(env, "cvar(0.5)", **COARSE)
+    assert plan.simulated > float(CVaR(0.5)(rewards)) - 4 * plan.standard_error
+
+
+def test_prices_of_a_hundred_are_no_different_from_prices_of_one():
+    # Ten times the price, its noise and the rest in proportion: ten times the value, at γ = 1.
+    small = MeanReversion(periods=3, num_trades=5)
+    large = MeanReversion(
+        periods=3,
+        num_trades=5,
+        mean=10.0,
+        initial_price=10.0,
+        sigma=10.0,
+        cost=0.05,
+        terminal_penalty=5.0,
+    )
+    plans = [solve(env, "cvar(0.5)", **COARSE) for env in (small, large)]
+    assert plans[1].value == pytest.approx(10 * plans[0].value, rel=5e-3, abs=1e-4)
+
+
+def test_a_problem_that_does_not_fit_says_so():
+    with pytest.raises(ValueError, match="`env` is too large for the planner"):
+        TradingProblem(MeanReversion(periods=252, num_trades=101), gamma=0.99, episodes=100)
+
+
 def test_the_policy_keeps_to_the_inventory_limit():
     env = MeanReversion(inventory_limit=1.0, periods=4, num_trades=9)
     problem = TradingProblem(env, gamma=0.99, refine=0.5, episodes=5_000)

@@ -1,6 +1,6 @@
 """Environments: the problems in JAX, their Gymnasium faces, and wrappers that remember rewards.
 
-Importing this package registers the ids `downside/...-v0` with Gymnasium.
+Importing `downside` registers the ids `downside/...-v0` with Gymnasium.
 """
 
 from downside.envs.american_put import AmericanPut, OptionState
@@ -10,7 +10,7 @@ from downside.envs.core import AbstractJaxEnv, Step, Transition
 from downside.envs.gymnasium_face import GymnasiumFace
 from downside.envs.lunar_lander import windy_lunar_lander
 from downside.envs.mean_reversion import MeanReversion, TradingState
-from downside.envs.registry import Registered, make_jax, register_all, registered
+from downside.envs.registry import Registered, make_jax, registered
 from downside.envs.vector_face import GymnasiumVectorFace
 from downside.envs.vector_wrappers import VectorReturnAware, VectorTargetAware
 from downside.envs.wrappers import ReturnAware, TargetAware
@@ -38,9 +38,6 @@ __all__ = [
     "VectorReturnAware",
     "VectorTargetAware",
     "make_jax",
-    "register_all",
     "registered",
     "windy_lunar_lander",
 ]
-
-register_all()

@@ -6,6 +6,7 @@ from typing import Any
 
 import gymnasium as gym
 
+from downside._registration import JAX_IDS, LUNAR_ID
 from downside.envs._parameters import closest
 from downside.envs.augment import JaxReturnAware, JaxTargetAware
 from downside.envs.core import AbstractJaxEnv
@@ -15,11 +16,6 @@ from downside.envs.problems import PROBLEMS, build
 from downside.envs.vector_face import GymnasiumVectorFace
 from downside.envs.vector_wrappers import VectorReturnAware, VectorTargetAware
 from downside.envs.wrappers import ReturnAware, TargetAware
-
-_LUNAR = "downside/WindyLunarLander-v0"
-_FACE = f"{GymnasiumFace.__module__}:{GymnasiumFace.__name__}"
-_VECTOR_FACE = f"{GymnasiumVectorFace.__module__}:{GymnasiumVectorFace.__name__}"
-_JAX_IDS = {f"downside/{name}-v0": name for name in PROBLEMS}
 
 # Wrappers that leave the problem as it is.
 _HARMLESS = (
@@ -67,32 +63,15 @@ def registered() -> tuple[Registered, ...]:
             problem=PROBLEMS[name],
             parameters={f.name: f.default for f in dataclasses.fields(PROBLEMS[name])},
         )
-        for env_id, name in _JAX_IDS.items()
+        for env_id, name in JAX_IDS.items()
     ]
     lunar = Registered(
-        id=_LUNAR,
+        id=LUNAR_ID,
         description=_first_line(windy_lunar_lander),
         problem=None,
         parameters=dict(PARAMETERS),
     )
     return (*ours, lunar)
-
-
-def register_all() -> None:
-    """Make the ids known to Gymnasium; doing it twice changes nothing."""
-    for env_id, name in _JAX_IDS.items():
-        if env_id not in gym.registry:
-            # The time limit, where there is one, is part of the core: both faces then agree on it.
-            gym.register(
-                env_id, entry_point=_FACE, vector_entry_point=_VECTOR_FACE, kwargs={"core": name}
-            )
-    if _LUNAR not in gym.registry:
-        gym.register(
-            _LUNAR,
-            entry_point=f"{windy_lunar_lander.__module__}:{windy_lunar_lander.__name__}",
-            max_episode_steps=1000,
-            reward_threshold=200,
-        )
 
 
 def make_jax(env: Any, **parameters: Any) -> AbstractJaxEnv | None:
@@ -127,11 +106,11 @@ def make_jax(env: Any, **parameters: Any) -> AbstractJaxEnv | None:
 
 def _from_id(env_id: str, parameters: dict[str, Any]) -> AbstractJaxEnv | None:
     name = env_id.rpartition(":")[2]  # Gymnasium's "module:id" imports the module first
-    if name in _JAX_IDS:
-        return build(_JAX_IDS[name], parameters)
+    if name in JAX_IDS:
+        return build(JAX_IDS[name], parameters)
     if name in gym.registry:
         return None
-    ours = {one.removeprefix("downside/").removesuffix("-v0"): one for one in (*_JAX_IDS, _LUNAR)}
+    ours = {one.removeprefix("downside/").removesuffix("-v0"): one for one in (*JAX_IDS, LUNAR_ID)}
     close = closest(name, (*ours.values(), *gym.registry)) or closest(name, ours)
     hint = f" Did you mean {ours.get(close, close)!r}?" if close else ""
     raise ValueError(

@@ -8,7 +8,6 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from downside._arrays import real
-from downside.exact.finite import FiniteProblem
 from downside.exact.problem import AbstractProblem
 from downside.risk import AbstractSpectralRisk, as_risk
 
@@ -127,9 +126,7 @@ class _Search:
     ):
         self._problem, self._risk = problem, risk
         self._rise, self._fall = rise, fall
-        self._attainable = None
-        if isinstance(problem, FiniteProblem):
-            self._attainable = problem.attainable_returns
+        self._attainable = problem.attainable_returns
         self._values: dict[float, float] = {}
         # (-bound, knot to solve next, left end, right end): a heap has its smallest entry first.
         self._gaps: list[tuple[float, float, float, float]] = []
@@ -153,7 +150,7 @@ class _Search:
     def _solve(self, knot: float, neighbours: list[float]) -> None:
         value, policy = self._problem.solve(self._risk.utility_at(np.array([knot])))
         attained = self._values[knot] = value
-        if isinstance(self._problem, FiniteProblem):  # elsewhere `returns` may be an estimate
+        if self._attainable is not None:  # elsewhere `returns` may be an estimate
             returns = self._problem.returns(policy)
             attained = max(value, float(self._risk(returns.values, returns.probabilities)))
         if attained > self.lower:

@@ -18,6 +18,10 @@ _REACH = 6.5
 """Half the width of the grid, in standard deviations of the price at that time."""
 
 
+_MOST_MEMORY = 2 * 2**30
+"""Bytes that the transition probabilities may take; long horizons get coarser grids."""
+
+
 class OptionPolicy(eqx.Module):
     """Exercise where it is worth at least as much as holding, between grid points by a line."""
 
@@ -80,8 +84,9 @@ class OptionProblem(AbstractProblem):
                     for step in steps
                 ]
             )
+        nodes = min(nodes, 2 * int(math.sqrt(_MOST_MEMORY / (8 * env.periods)) / 2) - 1)
         unit = np.linspace(-_REACH, _REACH, nodes)
-        deviations = np.maximum(deviations, 1e-6 * step_deviation)  # a point at the start
+        deviations[0] = step_deviation  # a point, but the boundary around it is of interest
         self._centres, self._deviations = centres, deviations
         coordinates = centres[:, None] + deviations[:, None] * unit
         prices = np.exp(coordinates) if env.process == "gbm" else coordinates

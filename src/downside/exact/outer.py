@@ -8,13 +8,14 @@ doing nothing is a fixed point. So there is a global search beside it.
 
 import itertools
 import math
-from collections.abc import Callable
-from typing import NamedTuple
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from downside.exact.bounds import certified_bounds
 from downside.exact.problem import AbstractProblem, Solution
-from downside.risk import AbstractSpectralRisk, Distribution, Mean, Utility
+from downside.risk import AbstractSpectralRisk, CVaR, Distribution, Mean, Utility
 
 Progress = Callable[[str, float], None]
 """Called after every inner solution with what is being done and its J."""
@@ -110,7 +111,7 @@ def search(
     risk: AbstractSpectralRisk,
     *,
     rounds: int = 20,
-    points: int = 15,
+    solves: int = 40,
     progress: Progress | None = None,
 ) -> Found:
     """The best utility for `risk`: alternation from several starts, and a search over knots.
@@ -118,11 +119,12 @@ def search(
     Arguments:
         problem: what to solve.
         risk: the measure. For a sum of CVaRs and a finite problem with few attainable returns,
-            all knots are tried: the optimum. With one knot otherwise, a grid over all sensible
-            values and a golden section: the optimum, up to the grid. With more, the best of several
-            climbs and of a local refinement: a lower bound, without a proof that it is the optimum.
+            all knots are tried: the optimum. With one knot otherwise, the knots that bounds on J
+            leave open: the optimum in a finite problem, and up to a tolerance elsewhere. With more,
+            the best of several climbs and of a local refinement: a lower bound, without a proof
+            that it is the optimum.
         rounds: how many rounds the alternation may take from each start.
-        points: the number of knots tried on the grid.
+        solves: how many knots the search on a line may try, where it cannot try all that matter.
         progress: called after every inner solution.
     """
     run = _Search(problem, risk, progress)
@@ -136,15 +138,29 @@ def search(
     knots = sum(level < 1.0 for level, _ in risk.atoms) if risk.is_finite_mixture else _QUANTILES
     if not _search_all(run, knots):
         if knots == 1:
-            _search_line(run, low, high, points)
+            _search_line(run, low, high, solves)
         elif knots > 1:
             _search_starts(run, returns, rounds, tolerance)
     assert run.best is not None
     solution, utility, start = run.best
     # The best h for the policy that was found is at least as good, and exact where knots are not.
-    run.climb(run.utility(problem.returns(solution.policy)), start, 2, tolerance)
+    run.climb(run.utility(problem.returns(solution.policy)), "the best of these", 2, tolerance)
     solution, utility, start = run.best
     return Found(solution, utility, start, alternation, tuple(run.trace))
+
+
+def polish(
+    problem: AbstractProblem, risk: AbstractSpectralRisk, candidates: Sequence[Round]
+) -> Found:
+    """Solves again for the utilities found on a coarser problem, then alternates from the best."""
+    run = _Search(problem, risk, None)
+    for candidate in candidates:
+        run.solve(candidate.utility, candidate.start)
+    assert run.best is not None
+    solution, utility, start = run.best
+    run.climb(run.utility(problem.returns(solution.policy)), start, 2, 0.0)
+    solution, utility, start = run.best
+    return Found(solution, utility, start, run.trace[0], tuple(run.trace))
 
 
 def _search_all(run: _Search, knots: int) -> bool:
@@ -157,27 +173,64 @@ def _search_all(run: _Search, knots: int) -> bool:
     return True
 
 
-def _search_line(run: _Search, low: float, high: float, points: int) -> None:
-    """All of the line coarsely, then by golden section around the best of it."""
+class _Recorded(AbstractProblem):
+    """The problem as the certified search sees it: every solve goes into the trace."""
 
-    def value(knot: float, start: str) -> float:
-        return run.solve(run.risk.utility_at(np.array([knot])), start).value
+    def __init__(self, run: _Search):
+        self._run = run
 
-    grid = np.linspace(low, high, points)
-    values = [value(knot, "knots on a grid") for knot in grid]
-    best = int(np.argmax(values))
-    left, right = grid[max(best - 1, 0)], grid[min(best + 1, points - 1)]
+    def solve(self, utility: Utility) -> Solution:
+        return self._run.solve(utility, "knots by their bounds")
+
+    def returns(self, policy: Any) -> Distribution:
+        return self._run.problem.returns(policy)
+
+    @property
+    def attainable_returns(self) -> np.ndarray | None:
+        return self._run.problem.attainable_returns
+
+    @property
+    def return_range(self) -> tuple[float, float]:
+        return self._run.problem.return_range
+
+
+def _search_line(run: _Search, low: float, high: float, solves: int) -> None:
+    """Where the bounds on J leave most room, until they leave none, or for so many solves.
+
+    J may have several peaks, so the next knot is always the one whose upper bound is highest
+    (`bounds.py`). Then a golden section around the best: bounds are slow to close where J is flat.
+    """
+    if not high > low:
+        run.solve(run.risk.utility_at(np.array([low])), "the only return")
+        return
+    exact = run.problem.attainable_returns is not None
+    certified_bounds(
+        _Recorded(run),
+        run.risk,
+        tolerance=1e-9 if exact else 1e-3 * (high - low),
+        max_solves=200 if exact else solves,
+    )
+    if exact:
+        return
+    assert run.best is not None
+    tried = sorted({float(one.utility.knots[0]) for one in run.trace})
+    best = tried.index(float(run.best[1].knots[0]))
+    left, right = tried[max(best - 1, 0)], tried[min(best + 1, len(tried) - 1)]
+
+    def value(knot: float) -> float:
+        return run.solve(run.risk.utility_at(np.array([knot])), "golden section").value
+
     inner = [right - _GOLDEN * (right - left), left + _GOLDEN * (right - left)]
-    found = [value(knot, "golden section") for knot in inner]
-    while right - left > 2e-3 * (high - low):
+    found = [value(knot) for knot in inner]
+    while right - left > 5e-4 * (high - low):
         if found[0] >= found[1]:
             right = inner[1]
             inner = [right - _GOLDEN * (right - left), inner[0]]
-            found = [value(inner[0], "golden section"), found[0]]
+            found = [value(inner[0]), found[0]]
         else:
             left = inner[0]
             inner = [inner[1], left + _GOLDEN * (right - left)]
-            found = [found[1], value(inner[1], "golden section")]
+            found = [found[1], value(inner[1])]
 
 
 def _search_starts(run: _Search, neutral: Distribution, rounds: int, tolerance: float) -> None:
@@ -188,6 +241,11 @@ def _search_starts(run: _Search, neutral: Distribution, rounds: int, tolerance: 
     for name, share in (("half the spread", 0.5), ("a quarter of the spread", 0.25)):
         start = middle + share * (wide - middle)
         run.climb(run.risk.utility(start), name, rounds, tolerance)
+    levels = [level for level, _ in run.risk.atoms if level < 1.0] or [0.1, 0.4]
+    for level in levels:
+        policy = _best_cvar(run.problem, CVaR(level))
+        start = run.utility(run.problem.returns(policy))
+        run.climb(start, f"the plan for cvar({level:g})", rounds, tolerance)
     assert run.best is not None
     spread = float(wide.std())
     if run.risk.is_finite_mixture:
@@ -200,6 +258,13 @@ def _search_starts(run: _Search, neutral: Distribution, rounds: int, tolerance: 
             return run.risk.utility(centre + change[0] + (1 + change[1]) * (base - centre))
 
         run.refine(moved, np.zeros(2), 0.1)
+
+
+def _best_cvar(problem: AbstractProblem, risk: CVaR) -> Any:
+    """A good policy for one CVaR, from a few knots."""
+    knots = np.linspace(*problem.return_range, 9)
+    best = max(knots, key=lambda knot: problem.solve(risk.utility_at(np.array([knot]))).value)
+    return problem.solve(risk.utility_at(np.array([best]))).policy
 
 
 def _quantiles(returns: Distribution, ranks: np.ndarray) -> np.ndarray:

@@ -1,6 +1,8 @@
 """`solve`: the optimum of a static spectral risk measure, and the plan that attains it."""
 
 import dataclasses
+import functools
+import math
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
@@ -11,19 +13,21 @@ from rich.console import Console
 from rich.progress import Progress as Bar
 from rich.progress import SpinnerColumn, TextColumn, TimeElapsedColumn
 
+from downside._arrays import real
 from downside.envs import AbstractJaxEnv, AmericanPut, CliffWalk, MeanReversion, make_jax
 from downside.exact.bounds import certified_bounds
 from downside.exact.finite import FiniteProblem
 from downside.exact.mdp import FiniteMDP
 from downside.exact.option import OptionProblem
-from downside.exact.outer import Round, search
+from downside.exact.outer import Round, polish, search
 from downside.exact.problem import AbstractProblem
 from downside.exact.trading import TradingProblem
 from downside.risk import AbstractSpectralRisk, Utility, as_risk
 
+_MOST_WIDENINGS = 3
 SOLVABLE = (
     "downside/AmericanPut-v0, downside/MeanReversion-v0 and downside/CliffWalk-v0 with any "
-    "parameters, and finite MDPs (ds.FiniteMDP, or FiniteMDP.from_gymnasium for a toy-text table)"
+    "parameters, finite MDPs (ds.FiniteMDP), and Gymnasium environments with a table (toy text)"
 )
 
 
@@ -42,8 +46,9 @@ class Estimate(NamedTuple):
 def estimate(risk: AbstractSpectralRisk, returns: Float[np.ndarray, " episodes"]) -> Estimate:
     r"""The value of simulated returns; to first order it varies as the mean of h(G) does."""
     worth = np.asarray(risk.utility(np.sort(returns))(returns))
-    error = float(worth.std(ddof=1)) / np.sqrt(len(returns)) if len(returns) > 1 else float("inf")
-    return Estimate(float(risk(returns)), error)
+    if len(returns) < 2:
+        return Estimate(float(risk(returns)), math.inf)
+    return Estimate(float(risk(returns)), float(worth.std(ddof=1)) / math.sqrt(len(returns)))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
@@ -71,6 +76,11 @@ class Plan:
     trace: tuple[Round, ...]
     """Every inner solution of the search: its start, its J, its utility."""
 
+    @functools.cached_property
+    def estimate(self) -> Estimate:
+        """`simulated` with its standard error."""
+        return estimate(self.risk, self.returns)
+
     @property
     def simulated(self) -> float:
         """The measure's value of the policy run on fresh noise: the honest lower bound."""
@@ -80,11 +90,6 @@ class Plan:
     def standard_error(self) -> float:
         """The standard error of `simulated`."""
         return self.estimate.standard_error
-
-    @property
-    def estimate(self) -> Estimate:
-        """`simulated` with its standard error."""
-        return estimate(self.risk, self.returns)
 
     def evaluate(
         self,
@@ -101,11 +106,11 @@ class Plan:
             returns = self.problem.simulate(self.policy, _whole(episodes, "episodes"), seed)
         return {str(risk): estimate(as_risk(risk), returns) for risk in risks}
 
-    @property
+    @functools.cached_property
     def bounds(self) -> tuple[float, float] | None:
         """For a finite problem and a measure with at most one knot: certain to hold the optimum.
 
-        Otherwise None. Computed when asked for: a few dozen more inner problems.
+        Otherwise None. Computed when first asked for, in at most 200 more inner problems.
         """
         knots = sum(level < 1.0 for level, _ in self.risk.atoms)
         single = self.risk.is_finite_mixture and knots <= 1
@@ -125,7 +130,8 @@ class Plan:
             "gamma": self.gamma,
             "value": self.value,
             "simulated": self.simulated,
-            "standard_error": self.standard_error,
+            "standard_error": self.standard_error if np.isfinite(self.standard_error) else None,
+            "bounds": self.bounds,
             "episodes": len(self.returns),
             "alternation": self.alternation,
             "start": self.start,
@@ -166,6 +172,10 @@ def solve(
         **parameters: with an id, the environment's parameters, e.g. `sigma=0.5`.
     """
     risk = as_risk(risk)
+    refine = real(refine, "refine")
+    gamma = None if gamma is None else real(gamma, "gamma")
+    if isinstance(env, FiniteMDP) and parameters:
+        raise TypeError(f"A FiniteMDP has no parameters to set, got {sorted(parameters)}.")
     if isinstance(env, FiniteMDP) and gamma is not None and gamma != env.gamma:
         raise ValueError(
             f"`gamma` is part of a FiniteMDP, here {env.gamma}; got {gamma} as well. Leave it out, "
@@ -187,17 +197,19 @@ def solve(
 
         coarse = problem.coarse()
         found = search(coarse, risk, progress=report)
+        for _ in range(_MOST_WIDENINGS):
+            if coarse.covers(found.solution.policy):
+                break
+            problem = problem.widened()
+            coarse = problem.coarse()
+            found = search(coarse, risk, progress=report)
         solution, utility, start = found.solution, found.utility, found.start
         alternation = found.alternation.value
         if coarse is not problem:
-            bar.update(task, description=f"{risk}: the best utility at full resolution")
-            alone = problem.solve(found.alternation.utility)
-            alternation = alone.value
-            solution = problem.solve(utility)
-            if alone.value > solution.value:
-                solution = alone
-                utility, start = found.alternation.utility, found.alternation.start
-            del alone
+            bar.update(task, description=f"{risk}: the best utilities at full resolution")
+            final = polish(problem, risk, (found.alternation, Round(start, 0.0, utility)))
+            alternation = final.trace[0].value
+            solution, utility, start = final.solution, final.utility, final.start
         bar.update(task, description=f"{risk}: {episodes:,} fresh episodes")
         fresh = problem.simulate(solution.policy, _whole(episodes, "episodes"), seed + 1)
     return Plan(
@@ -224,6 +236,8 @@ def as_problem(
         raise ValueError(f"`refine` must be in [0.1, 10], got {refine}. 1 is converged by default.")
     if isinstance(env, FiniteMDP):
         return FiniteProblem(env)
+    if hasattr(getattr(env, "unwrapped", None), "P"):  # a toy-text table
+        return FiniteProblem(FiniteMDP.from_gymnasium(env, gamma=gamma))
     core = make_jax(env, **parameters)
     if isinstance(core, AmericanPut):
         return OptionProblem(core, gamma=gamma, nodes=2 * round(400 * refine) + 1)

@@ -47,6 +47,15 @@ class AbstractProblem(abc.ABC):
         """A cheaper version of the problem to search on; itself, if it is cheap."""
         return self
 
+    def covers(self, policy: Any) -> bool:
+        """Whether the policy stays inside of what was tabulated."""
+        del policy
+        return True
+
+    def widened(self) -> "AbstractProblem":
+        """The same problem, tabulated further out."""
+        return self
+
     @property
     def attainable_returns(self) -> Float[np.ndarray, " n"] | None:
         """Every return an episode can have, where they can be listed; the best knots are there."""

@@ -24,11 +24,12 @@ def simulate(
     gamma: float,
     episodes: int,
     key: Key[Array, ""],
-    track: Callable[[Any], Float[Array, ""]] | None = None,
-) -> tuple[Float[np.ndarray, " episodes"], Float[np.ndarray, " episodes"]]:
+    track: Callable[[Any, Float[Array, ""]], Float[Array, " m"]] | None = None,
+) -> tuple[Float[np.ndarray, " episodes"], Float[np.ndarray, "episodes m"]]:
     """The discounted returns of independent episodes, in batches that fit into memory.
 
-    With them comes the largest value of `track` along each episode.
+    With them come the largest values of `track` (of the state and the accumulated reward) along
+    each episode.
     """
     track = _nothing if track is None else track
     if env.horizon is None:
@@ -43,9 +44,9 @@ def simulate(
     return np.concatenate(returns), np.concatenate(largest)
 
 
-def _nothing(state: Any) -> Float[Array, ""]:
-    del state
-    return jnp.zeros(())
+def _nothing(state: Any, accumulated: Array) -> Float[Array, " m"]:
+    del state, accumulated
+    return jnp.zeros(1)
 
 
 @eqx.filter_jit
@@ -54,19 +55,21 @@ def _batch(
     policy: Any,
     gamma: float,
     horizon: int,
-    track: Callable[[Any], Array],
+    track: Callable[[Any, Array], Array],
     keys: Key[Array, " n"],
-) -> tuple[Float[Array, " n"], Float[Array, " n"]]:
+) -> tuple[Float[Array, " n"], Float[Array, "n m"]]:
     def begin(key: Key[Array, ""]):
         state = env.initial_state(key)
-        return state, jnp.zeros(()), jnp.ones(()), jnp.ones((), bool), track(state)
+        nothing = jnp.zeros(())
+        return state, nothing, jnp.ones(()), jnp.ones((), bool), track(state, nothing)
 
     def step(carry: Any, key: Key[Array, ""]):
         state, accumulated, discount, alive, largest = carry
         action = policy(state, accumulated, discount)
         after = env.transition(state, action, env.sample_noise(key))
         accumulated = accumulated + jnp.where(alive, discount * after.reward, 0.0)
-        largest = jnp.maximum(largest, jnp.where(alive, track(after.state), largest))
+        seen = jnp.where(alive, track(after.state, accumulated), largest)
+        largest = jnp.maximum(largest, seen)
         alive = alive & ~after.terminated & ~after.truncated
         return after.state, accumulated, gamma * discount, alive, largest
 

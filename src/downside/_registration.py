@@ -1,0 +1,31 @@
+"""The ids of our environments, made known to Gymnasium without importing what is behind them."""
+
+import gymnasium as gym
+
+JAX_IDS = {
+    "downside/AmericanPut-v0": "AmericanPut",
+    "downside/MeanReversion-v0": "MeanReversion",
+    "downside/CliffWalk-v0": "CliffWalk",
+}
+"""Ids of the environments that are written in JAX, with the names of their classes."""
+LUNAR_ID = "downside/WindyLunarLander-v0"
+
+
+def register_environments() -> None:
+    """Registers every id; doing it twice changes nothing."""
+    for env_id, name in JAX_IDS.items():
+        if env_id not in gym.registry:
+            # The time limit, where there is one, is part of the core: both faces then agree on it.
+            gym.register(
+                env_id,
+                entry_point="downside.envs.gymnasium_face:GymnasiumFace",
+                vector_entry_point="downside.envs.vector_face:GymnasiumVectorFace",
+                kwargs={"core": name},
+            )
+    if LUNAR_ID not in gym.registry:
+        gym.register(
+            LUNAR_ID,
+            entry_point="downside.envs.lunar_lander:windy_lunar_lander",
+            max_episode_steps=1000,
+            reward_threshold=200,
+        )
