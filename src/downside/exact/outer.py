@@ -133,7 +133,7 @@ def search(
     del neutral
     low, high = problem.return_range
     tolerance = 1e-4 * max(high - low, 1e-12)
-    run.climb(run.utility(returns), "risk-neutral", rounds, tolerance)
+    run.climb(run.utility(returns), "risk-neutral", rounds, 0.1 * tolerance)  # it may creep
     alternation = max(run.trace, key=lambda round_: round_.value)
     knots = sum(level < 1.0 for level, _ in risk.atoms) if risk.is_finite_mixture else _QUANTILES
     if not _search_all(run, knots):

@@ -2,139 +2,22 @@
 
 import copy
 import math
-from functools import partial
-from typing import Any
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.scipy.stats import norm
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array
 
 from downside.envs import MeanReversion
-from downside.envs.prices import ornstein_uhlenbeck_deviation
 from downside.exact.problem import AbstractProblem, Solution
 from downside.exact.simulate import simulate
+from downside.exact.trading_grid import TradingGrid, TradingPolicy, price_grid
+from downside.exact.trading_recursion import backward
 from downside.risk import Distribution, Mean, Utility
 
-_REACH = 5.2
-"""Half the width of the price grid, in standard deviations of the price."""
-_TERMINAL_CELLS = 8192
 _MOST_MEMORY = 2.2 * 2**30
 """Bytes that one policy may take."""
 _FEWEST_WEALTHS = 120
-_FORBIDDEN = -1e30
-"""The value of what is not allowed: finite, so that lines between two of them are, too."""
-
-
-class TradingGrid(eqx.Module):
-    r"""Where the value is tabulated: price, inventory, and wealth $w = s + \gamma^{T-1} m q$.
-
-    Wealth values the inventory q at the long-run mean price m. Trading a at price P then shifts it
-    by $\gamma^t(-aP - \varphi a^2) + \gamma^{T-1} m a$, which depends on (P, a, t) alone, and the
-    move of the price leaves it as it is.
-    """
-
-    env: MeanReversion = eqx.field(static=True)
-    gamma: float = eqx.field(static=True)
-    prices: Float[Array, " P"]
-    """Prices, as differences from the expected one at that time, equally spaced around 0."""
-    inventories: Float[Array, " Q"]
-    """Every inventory that trades can lead to, up to the largest one kept."""
-    wealth_start: Float[Array, ""]
-    wealth_step: Float[Array, ""]
-    wealth_count: int = eqx.field(static=True)
-    stride: int = eqx.field(static=True)
-    """Neighbouring trades differ by so many inventories."""
-
-    @property
-    def final_discount(self) -> float:
-        """The discount of the last reward."""
-        return self.gamma ** (self.env.periods - 1)
-
-    @property
-    def deviation(self) -> float:
-        """Standard deviation of one move of the price."""
-        env = self.env
-        return ornstein_uhlenbeck_deviation(kappa=env.kappa, sigma=env.sigma, dt=env.dt)
-
-    @property
-    def decay(self) -> float:
-        """How much of its distance from the expected price a price keeps in one period."""
-        return math.exp(-self.env.kappa * self.env.dt)
-
-    def expected(self, time: Array | int) -> Array:
-        """The expected price at a time, seen from the start."""
-        env = self.env
-        return env.mean + (env.initial_price - env.mean) * self.decay ** jnp.asarray(time, float)
-
-    def shift(self, price: Array, time: Array) -> Float[Array, "*shape A"]:
-        """How far each trade at this price shifts the wealth."""
-        trades = jnp.asarray(self.env.trades, dtype=float)
-        paid = -trades * price[..., None] - self.env.cost * trades**2
-        held = self.final_discount * self.env.mean * trades
-        return self.gamma ** jnp.asarray(time, float) * paid + held
-
-    def wealth(self, state: Any, accumulated: Array) -> Array:
-        """The wealth in a state of the environment."""
-        return accumulated + self.final_discount * self.env.mean * state.inventory
-
-    def reached(self, state: Any, accumulated: Array) -> Float[Array, " 3"]:
-        """Inventory away from its start, wealth, and minus wealth: how far a policy goes."""
-        wealth = self.wealth(state, accumulated)
-        moved = jnp.abs(state.inventory - self.env.initial_inventory)
-        return jnp.stack([moved, wealth, -wealth])
-
-    def allowed(self, inventory: Array) -> Array:
-        """Whether the inventory after a trade is one that the environment allows."""
-        limit = self.env.inventory_limit
-        if limit is None:
-            return jnp.ones_like(inventory, dtype=bool)
-        return jnp.abs(inventory) <= limit * (1 + 1e-5) + 1e-5
-
-
-class TradingPolicy(eqx.Module):
-    """The trade with the highest value after it, between grid points by lines."""
-
-    grid: TradingGrid
-    after_trade: Float[Array, "T P Q W"]
-    """E[h(G)] once a trade is done, by time, price, inventory and wealth."""
-    slopes: Float[Array, " 2"]
-    """The steepest and the flattest slope of h: how the value goes on outside the wealths."""
-
-    def __call__(self, state: Any, accumulated: Array, discount_so_far: Array) -> Int[Array, ""]:
-        """The best trade, for the environment's state and the reward accumulated so far."""
-        del discount_so_far  # it is gamma to the power of the time
-        return jnp.argmax(self.scores(state, accumulated))
-
-    def scores(self, state: Any, accumulated: Array) -> Float[Array, " A"]:
-        """E[h(G)] of each trade."""
-        grid, env = self.grid, self.grid.env
-        time = jnp.minimum(state.time, env.periods - 1)
-        count = grid.inventories.shape[0]
-        unit = (grid.inventories[-1] - grid.inventories[0]) / max(count - 1, 1)
-        held = jnp.round((state.inventory - grid.inventories[0]) / unit).astype(jnp.int32)
-        half = (env.num_trades - 1) * grid.stride // 2
-        bought = held + jnp.arange(env.num_trades) * grid.stride - half
-        inside = (bought >= 0) & (bought < count)
-        bought = jnp.clip(bought, 0, count - 1)
-        inside = inside & grid.allowed(grid.inventories[bought])
-        wealth = grid.wealth(state, accumulated) + grid.shift(state.price, time)
-
-        rows = grid.prices.shape[0]
-        price_step = (grid.prices[-1] - grid.prices[0]) / (rows - 1)
-        row, across = _cell(state.price - grid.expected(time), grid.prices[0], price_step, rows)
-        last = grid.wealth_start + grid.wealth_step * (grid.wealth_count - 1)
-        within = jnp.clip(wealth, grid.wealth_start, last)
-        column, along = _cell(within, grid.wealth_start, grid.wealth_step, grid.wealth_count)
-        table = self.after_trade
-        low = (1 - along) * table[time, row, bought, column]
-        low = low + along * table[time, row, bought, column + 1]
-        high = (1 - along) * table[time, row + 1, bought, column]
-        high = high + along * table[time, row + 1, bought, column + 1]
-        outside = jnp.where(wealth < within, self.slopes[0], self.slopes[1]) * (wealth - within)
-        return jnp.where(inside, (1 - across) * low + across * high + outside, -jnp.inf)
 
 
 class TradingProblem(AbstractProblem):
@@ -215,7 +98,7 @@ class TradingProblem(AbstractProblem):
 
     def _set_resolution(self, refine: float) -> None:
         self._refine = refine
-        self._prices = _price_grid(self.env, refine)
+        self._prices = price_grid(self.env, refine)
         wanted = round(1000 * refine)
         others = 4 * self.env.periods * len(self._prices) * (2 * self._reach + 1)
         self._wealths = min(wanted, int(_MOST_MEMORY / others))
@@ -305,7 +188,7 @@ class TradingProblem(AbstractProblem):
         furthest = float(jnp.max(jnp.abs(shifts)) / grid.wealth_step)
         unit = 64 if furthest > 64 else 8  # rounded up, so that few shapes are compiled
         padding = math.ceil(furthest / unit + 0.1) * unit + 2
-        value, policy = _backward(grid, utility, padding)
+        value, policy = backward(grid, utility, padding)
         return Solution(float(value), policy)
 
     def returns(self, policy: TradingPolicy) -> Distribution:
@@ -324,140 +207,3 @@ class TradingProblem(AbstractProblem):
     def return_range(self) -> tuple[float, float]:
         """All but one in a thousand returns of the risk-neutral policy, to both sides."""
         return self._range
-
-
-def _price_grid(env: MeanReversion, refine: float) -> Float[np.ndarray, " P"]:
-    """How far from the expected price the price is likely to go, with 0 in the middle."""
-    one, all_of_them = (
-        ornstein_uhlenbeck_deviation(kappa=env.kappa, sigma=env.sigma, dt=time)
-        for time in (env.dt, env.maturity)
-    )
-    spacing = one / (3.0 * refine)
-    steps = math.ceil(_REACH * all_of_them / spacing)
-    return spacing * np.arange(-steps, steps + 1)
-
-
-def _cell(point: Array, first: Array, spacing: Array, count: int) -> tuple[Array, Array]:
-    """The cell of a uniform grid and the place in it; outside, the line of the last cell."""
-    place = (point - first) / spacing
-    cell = jnp.clip(jnp.floor(place), 0, count - 2)
-    return cell.astype(jnp.int32), place - cell
-
-
-@partial(jax.jit, static_argnums=2)
-def _backward(
-    grid: TradingGrid, utility: Utility, padding: int
-) -> tuple[Float[Array, ""], TradingPolicy]:
-    gaps = (grid.prices - grid.decay * grid.prices[:, None]) / grid.deviation
-    kernel = jnp.exp(-0.5 * gaps**2)
-    kernel = kernel / kernel.sum(axis=1, keepdims=True)
-
-    last = _before_last_move(grid, utility)
-    times = jnp.arange(grid.env.periods)
-
-    slopes = jnp.stack([utility.linear + utility.drops.sum(), utility.linear])
-
-    def step(after_trade: Array, time: Array):
-        before_trade = _best_trade(grid, after_trade, slopes, time, padding)
-        return jnp.einsum("ij,jqw->iqw", kernel, before_trade), after_trade
-
-    # Time 0 is worked out like the others and dropped: stacking the outputs then copies nothing.
-    _, after_trade = jax.lax.scan(step, last, times, reverse=True)
-    policy = TradingPolicy(grid, after_trade, slopes)
-    start = grid.env.initial_state(jax.random.key(0))
-    return jnp.max(policy.scores(start, jnp.zeros(()))), policy
-
-
-def _before_last_move(grid: TradingGrid, utility: Utility) -> Float[Array, "P Q W"]:
-    r"""$\mathbb{E}[h(w + \gamma^{T-1}(q (P_T - m) - \psi q^2)) \mid P]$ in closed form.
-
-    The argument is normal with a mean that depends on everything and a deviation that depends on
-    |q| alone, so a table over (q, mean) serves for all prices and wealths.
-    """
-    env, final = grid.env, grid.final_discount
-    pull = grid.expected(env.periods) + grid.decay * grid.prices - env.mean
-    q = grid.inventories
-    worth = final * (q * pull[:, None] - env.terminal_penalty * q**2)  # (P, Q)
-    wealth = grid.wealth_start + grid.wealth_step * jnp.arange(grid.wealth_count)
-    low, high = worth.min() + wealth[0], worth.max() + wealth[-1]
-    step = (high - low) / (_TERMINAL_CELLS - 2)
-    if utility.knots.shape[0]:  # without inventory there is no noise: a cell must end at the bend
-        sharpest = utility.knots[jnp.argmax(utility.drops)]
-        low = sharpest - jnp.ceil((sharpest - low) / step) * step
-    means = low + step * jnp.arange(_TERMINAL_CELLS)
-    deviations = final * jnp.abs(q) * grid.deviation
-
-    def expected(deviation: Array) -> Array:
-        scale = jnp.maximum(deviation, 1e-6)
-
-        def add(total: Array, bend: tuple[Array, Array]):
-            knot, drop = bend
-            z = (knot - means) / scale
-            return total - drop * scale * (z * norm.cdf(z) + norm.pdf(z)), None
-
-        straight = utility.offset + utility.linear * means
-        total, _ = jax.lax.scan(add, straight, (utility.knots, utility.drops))
-        return total
-
-    table = jax.lax.map(expected, deviations)  # (Q, cells)
-
-    def at_price(row: Array) -> Array:
-        cell, place = _cell(row[:, None] + wealth, low, step, _TERMINAL_CELLS)
-        left = jnp.take_along_axis(table, cell, axis=1)
-        right = jnp.take_along_axis(table, cell + 1, axis=1)
-        return (1 - place) * left + place * right
-
-    return jax.lax.map(at_price, worth)
-
-
-def _between(before: Array, left: Array, right: Array, after: Array, place: Array) -> Array:
-    """The value at `place` between `left` and `right`: the cubic through all four, held in check.
-
-    A concave function lies above its chord and below the lines that its neighbours continue. Where
-    it bends sharply a cubic overshoots both, and a maximum over trades would pick that up.
-    """
-    back, rest, far = place + 1, place - 1, place - 2
-    cubic = (
-        -place * rest * far / 6 * before
-        + back * rest * far / 2 * left
-        - back * place * far / 2 * right
-        + back * place * rest / 6 * after
-    )
-    chord = left + place * (right - left)
-    lines = jnp.minimum(left + place * (left - before), right + rest * (after - right))
-    return jnp.clip(cubic, chord, jnp.maximum(lines, chord))
-
-
-def _best_trade(
-    grid: TradingGrid,
-    after_trade: Float[Array, "P Q W"],
-    slopes: Float[Array, " 2"],
-    time: Array,
-    padding: int,
-) -> Float[Array, "P Q W"]:
-    count, wide = grid.inventories.shape[0], grid.wealth_count
-    shifts = grid.shift(grid.expected(time) + grid.prices, time) / grid.wealth_step
-    whole = jnp.floor(shifts)
-    half = (grid.env.num_trades - 1) * grid.stride // 2
-    allowed = jnp.where(grid.allowed(grid.inventories), 0.0, _FORBIDDEN)[:, None]
-
-    def at_price(row: tuple[Array, Array, Array]) -> Array:
-        values, whole, part = row
-        away = grid.wealth_step * jnp.arange(1, padding + 1)
-        lower = values[:, :1] - slopes[0] * away[::-1]
-        upper = values[:, -1:] + slopes[1] * away
-        table = jnp.concatenate([lower, values, upper], axis=1) + allowed
-        table = jnp.pad(table, ((half, half), (0, 0)), constant_values=_FORBIDDEN)
-
-        best = jnp.full((count, wide), _FORBIDDEN)
-        for action in range(grid.env.num_trades):  # unrolled: one pass over memory for all trades
-            first_row, column = action * grid.stride, padding + whole[action]
-            before, left, right, after = (
-                jax.lax.dynamic_slice(table, (first_row, column + offset), (count, wide))
-                for offset in (-1, 0, 1, 2)
-            )
-            value = _between(before, left, right, after, part[action])
-            best = jnp.maximum(best, value)
-        return best
-
-    return jax.lax.map(at_price, (after_trade, whole.astype(jnp.int32), shifts - whole))
