@@ -1,10 +1,8 @@
 """What a user sees who passes the wrong type, without the type checks that the tests switch on."""
 
-import json
-import subprocess
-import sys
-
 import pytest
+
+from .untyped import answers
 
 CASES = {
     "ds.CVaR('a lot')": "`alpha` must be a real number, got 'a lot'",
@@ -21,28 +19,10 @@ CASES = {
     "ds.cvar": "module 'downside' has no attribute 'cvar'",
 }
 
-SCRIPT = """
-import json, sys, downside as ds
-said = {}
-for case in json.load(sys.stdin):
-    try:
-        said[case] = f"no error: {eval(case)!r}"
-    except Exception as error:
-        said[case] = str(error)
-json.dump(said, sys.stdout)
-"""
-
 
 @pytest.fixture(scope="module")
 def said():
-    done = subprocess.run(
-        [sys.executable, "-c", SCRIPT],
-        input=json.dumps(list(CASES)),
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    return json.loads(done.stdout)
+    return answers("import downside as ds", list(CASES))
 
 
 @pytest.mark.parametrize("case", CASES)

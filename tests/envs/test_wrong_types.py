@@ -1,10 +1,8 @@
 """What a user sees who passes the wrong type, without the type checks that the tests switch on."""
 
-import json
-import subprocess
-import sys
-
 import pytest
+
+from ..untyped import answers
 
 CASES = {
     "AmericanPut(sigma='high')": "`sigma` must be a finite number in [0, inf), got 'high'",
@@ -34,29 +32,10 @@ CASES = {
     "TargetAware(GymnasiumFace('CliffWalk'), 1, 2)": "no error",
 }
 
-SCRIPT = """
-import json, sys
-from downside.envs import *
-said = {}
-for case in json.load(sys.stdin):
-    try:
-        said[case] = f"no error: {eval(case)!r}"
-    except Exception as error:
-        said[case] = str(error)
-json.dump(said, sys.stdout)
-"""
-
 
 @pytest.fixture(scope="module")
 def said():
-    done = subprocess.run(
-        [sys.executable, "-c", SCRIPT],
-        input=json.dumps(list(CASES)),
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    return json.loads(done.stdout)
+    return answers("from downside.envs import *", list(CASES))
 
 
 @pytest.mark.parametrize("case", CASES)

@@ -145,7 +145,7 @@ def search(
     solution, utility, start = run.best
     # The best h for the policy that was found is at least as good, and exact where knots are not.
     run.climb(run.utility(problem.returns(solution.policy)), "the best of these", 2, tolerance)
-    solution, utility, start = run.best
+    solution, utility, _ = run.best
     return Found(solution, utility, start, alternation, tuple(run.trace))
 
 
@@ -159,7 +159,7 @@ def polish(
     assert run.best is not None
     solution, utility, start = run.best
     run.climb(run.utility(problem.returns(solution.policy)), start, 2, 0.0)
-    solution, utility, start = run.best
+    solution, utility, _ = run.best
     return Found(solution, utility, start, run.trace[0], tuple(run.trace))
 
 

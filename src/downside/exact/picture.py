@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _GREY, _BLUE, _ORANGE, _GREEN = "#BBBBBB", "#0072B2", "#D55E00", "#009E73"
+_SCATTERED = ("knots by their bounds", "every attainable knot")
 _STARTS = (_BLUE, _GREEN, "#CC79A7", "#E69F00", "#56B4E9")
 
 
@@ -64,7 +65,8 @@ def _draw_search(axis, plan: Plan) -> None:
     for i, start in enumerate(starts):
         at = [j for j, round_ in enumerate(plan.trace) if round_.start == start]
         colour = _STARTS[i % len(_STARTS)]
-        axis.plot(np.array(at) + 1, values[at], "o-", color=colour, markersize=4, label=start)
+        style = "o" if start in _SCATTERED else "o-"
+        axis.plot(np.array(at) + 1, values[at], style, color=colour, markersize=4, label=start)
     axis.axhline(plan.value, color=_ORANGE, linewidth=1, label=f"optimum, {plan.value:.4f}")
     spread = max(np.ptp(values[values >= np.median(values)]), 1e-3)
     axis.set(
