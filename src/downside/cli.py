@@ -105,7 +105,7 @@ class Solve:
     """Parameters of the environment, as name=value, e.g. sigma=0.5 kind=call."""
     refine: float = 1.0
     """Resolution of the grids, relative to the default."""
-    episodes: int = 200_000
+    episodes: int = 500_000
     """Fresh episodes for the simulated value."""
     seed: int = 0
     """Of their noise."""

@@ -119,7 +119,7 @@ def test_a_plan_of_the_put():
     plan = solve("downside/AmericanPut-v0", "cvar(0.6)", gamma=1.0)
     assert plan.value == pytest.approx(0.1677, rel=5e-3)
     assert abs(plan.simulated - plan.value) < 4 * plan.standard_error
-    assert len(plan.returns) == 200_000
+    assert len(plan.returns) == 500_000
     assert plan.alternation <= plan.value + 1e-9
     assert plan.boundary is not None
     values = plan.evaluate(["mean", CVaR(0.6)])

@@ -154,7 +154,7 @@ def solve(
     *,
     gamma: float | None = None,
     refine: float = 1.0,
-    episodes: int = 200_000,
+    episodes: int = 500_000,
     seed: int = 0,
     progress_bar: bool = False,
     **parameters: Any,
