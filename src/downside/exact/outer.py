@@ -48,7 +48,7 @@ class Found(NamedTuple):
     start: str
     """The start that led to it."""
     alternation: Round
-    """The best that the paper's alternation reaches by itself, from the risk-neutral policy."""
+    """The best that `rounds` of the paper's alternation reach, from the risk-neutral policy."""
     trace: tuple[Round, ...]
     """Every inner solution, in order."""
 

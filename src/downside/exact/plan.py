@@ -72,7 +72,7 @@ class Plan:
     start: str
     """The start of the outer search that won."""
     alternation: float
-    """What the paper's alternation alone reaches from the risk-neutral policy."""
+    """What at most 20 rounds of the paper's alternation reach from the risk-neutral policy."""
     trace: tuple[Round, ...]
     """Every inner solution of the search: its start, its J, its utility."""
 
