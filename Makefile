@@ -30,7 +30,7 @@ bench: .venv/.installed
 	$(BIN)/python benchmarks/planner.py
 
 clean:
-	rm -rf .venv build dist
+	rm -rf .venv .venv-bench build dist
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 .venv/bin/python:

@@ -1,0 +1,48 @@
+"""What quantiles are fitted with."""
+
+import jax.numpy as jnp
+from jaxtyping import Float
+
+from downside._typing import Array
+
+
+def huber(error: Float[Array, "*shape"], kappa: Float[Array, ""] | float) -> Float[Array, "*shape"]:
+    r"""The Huber loss $L_\kappa(u)/\kappa$ of every entry u of `error` (appendix D).
+
+    $u^2 / 2\kappa$ for $|u| \le \kappa$ (`kappa`), $|u| - \kappa/2$ beyond.
+
+    Differs: divided by κ, so that the slope beyond κ is 1 whatever κ is, and κ = 0 is $|u|$.
+    """
+    # `slope` is the derivative. One formula for both parts and for κ = 0: where the quotient
+    # overflows it is clipped, so the gradient is finite in 32 bits for any κ.
+    slope = jnp.clip(error / jnp.maximum(kappa, jnp.finfo(error.dtype).tiny), -1.0, 1.0)
+    return slope * (error - 0.5 * kappa * slope)
+
+
+def quantile_huber_loss(
+    quantiles: Float[Array, " N"],
+    targets: Float[Array, " M"],
+    *,
+    kappa: Float[Array, ""] | float,
+    weights: Float[Array, " M"] | None = None,
+) -> Float[Array, ""]:
+    r"""Quantile Huber loss of one transition (Algorithm 2 and appendix D).
+
+    $\sum_i \sum_j w_j\, |\hat\tau_i - 1\{\delta_{ij} < 0\}|\, L_\kappa(\delta_{ij}) / \kappa$ with
+    $\delta_{ij} = y_j - \theta_i$ (`targets`, `quantiles`) and $\hat\tau_i = (2i - 1)/2N$. The
+    probabilities $w_j$ of the targets (`weights`) sum to 1; they are $1/M$ if left out.
+
+    `kappa` must be small against the spread of the targets: above it, the minimisers are closer to
+    expectiles than to quantiles, and the tails vanish. 0 is the pinball loss itself. The gradient
+    also flows into `targets`, unless the caller stops it.
+
+    Differs: divided by κ, so that the loss keeps its slope as κ shrinks towards the pinball loss.
+    """
+    count = quantiles.shape[0]
+    levels = (jnp.arange(count, dtype=quantiles.dtype) + 0.5) / count
+    errors = targets[None, :] - quantiles[:, None]
+    side = jnp.where(errors < 0, 1 - levels[:, None], levels[:, None])
+    losses = side * huber(errors, kappa)
+    if weights is None:
+        return losses.mean(axis=1).sum()
+    return (losses * weights).sum()
