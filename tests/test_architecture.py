@@ -16,7 +16,7 @@ ORDER = [
     {"exact", "runs"},
     {"agents"},
     {"train"},
-    {"evaluate"},
+    {"evaluation"},
     {"explain"},
     {"report", "sweep"},
     {"experiments"},

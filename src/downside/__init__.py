@@ -8,6 +8,7 @@ from downside._registration import register_environments
 if TYPE_CHECKING:
     from downside.decompose import ConditionalRisk, conditional_risk
     from downside.envs import ReturnAware, TargetAware
+    from downside.evaluation import Difference, Evaluation, compare, evaluate
     from downside.exact import FiniteMDP, Plan, certified_bounds, solve
     from downside.risk import (
         AbstractSpectralRisk,
@@ -32,8 +33,10 @@ __all__ = [
     "CVaR",
     "ConditionalRisk",
     "CustomSpectrum",
+    "Difference",
     "Distribution",
     "DualPower",
+    "Evaluation",
     "Exponential",
     "FiniteMDP",
     "Mean",
@@ -45,7 +48,9 @@ __all__ = [
     "WeightedCVaR",
     "WeightedSum",
     "certified_bounds",
+    "compare",
     "conditional_risk",
+    "evaluate",
     "parse",
     "register",
     "solve",
@@ -59,6 +64,10 @@ _HOMES = {
     "conditional_risk": "downside.decompose",
     "ReturnAware": "downside.envs",
     "TargetAware": "downside.envs",
+    "Difference": "downside.evaluation",
+    "Evaluation": "downside.evaluation",
+    "compare": "downside.evaluation",
+    "evaluate": "downside.evaluation",
     "FiniteMDP": "downside.exact",
     "Plan": "downside.exact",
     "certified_bounds": "downside.exact",
