@@ -12,9 +12,11 @@ import pytest
 from gymnasium.utils.env_checker import check_env
 
 from downside.envs import (
+    GymnasiumFace,
     JaxReturnAware,
     JaxTargetAware,
     ReturnAware,
+    Tabular,
     TargetAware,
     registered,
     windy_lunar_lander,
@@ -22,6 +24,13 @@ from downside.envs import (
 
 IDS = [entry.id for entry in registered()]
 JAX_ENTRIES: list[Any] = [entry for entry in registered() if entry.problem is not None]
+TABULAR = Tabular(
+    [[[0.2, 0.5, 0.3], [0.0, 1.0, 0.0]], [[0.6, 0.0, 0.4], [0.5, 0.5, 0.0]], [[0.0] * 3] * 2],
+    [[1.0, -2.0], [0.5, 3.0], [0.0, 0.0]],
+    [False, False, True],
+    [0.75, 0.25, 0.0],
+    horizon=6,
+)
 WRAPPED = "different from the unwrapped version"
 
 every_id = pytest.mark.parametrize("env_id", IDS)
@@ -29,8 +38,7 @@ every_core = pytest.mark.parametrize(
     "core",
     [
         wrapped
-        for entry in JAX_ENTRIES
-        for core in [entry.problem()]
+        for core in [*(entry.problem() for entry in JAX_ENTRIES), TABULAR]
         for wrapped in [core, JaxReturnAware(core, 0.9), JaxTargetAware(core, 0.9, 1.5)]
     ],
     ids=lambda core: type(getattr(core, "env", core)).__name__ + type(core).__name__,
@@ -45,6 +53,10 @@ def no_window(monkeypatch):
 @every_id
 def test_gymnasiums_checker_has_no_complaint(env_id):
     check_env(gym.make(env_id).unwrapped)
+
+
+def test_gymnasiums_checker_has_no_complaint_about_a_table():
+    check_env(GymnasiumFace(TABULAR), skip_render_check=True)
 
 
 @every_id
@@ -177,6 +189,19 @@ def test_a_step_is_a_transition_under_sampled_noise(core):
     chosen = (step.state, step.reward, step.terminated, step.truncated)
     jax.tree.map(np.testing.assert_array_equal, chosen, tuple(after))
     np.testing.assert_array_equal(step.observation, core.observe(after.state))
+
+
+@every_core
+def test_several_noises_are_stacked_like_one_under_jit_and_vmap(core):
+    keys = jax.random.split(jax.random.key(2), 3)
+    one = core.sample_noise(keys[0])
+    several = jax.jit(jax.vmap(lambda key: core.sample_noises(key, 5)))(keys)
+    assert jax.tree.structure(several) == jax.tree.structure(one)
+    for leaf, single in zip(jax.tree.leaves(several), jax.tree.leaves(one), strict=True):
+        assert leaf.shape == (3, 5, *single.shape)
+        assert leaf.dtype == single.dtype
+    with pytest.raises(ValueError, match=r"`count` must be a whole number >= 1, got 0"):
+        core.sample_noises(keys[0], 0)
 
 
 @every_core

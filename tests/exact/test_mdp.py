@@ -225,3 +225,19 @@ json.dump(said, sys.stdout)
     ]
     for sentence, start in zip(json.loads(done.stdout), expected, strict=True):
         assert sentence.startswith(start)
+
+
+def test_a_problem_survives_the_way_through_an_environment():
+    mdp = make(
+        rewards=np.arange(8.0).reshape(2, 2, 2) / 10,
+        start=[0.25, 0.75],
+        action_mask=[[1, 1], [0, 1]],
+        ends=np.arange(8).reshape(2, 2, 2) == 1,
+    )
+    env = mdp.environment()
+    assert (env.horizon, env.time_in_observation) == (3, True)
+    again = FiniteMDP.from_environment(env, gamma=0.5)
+    for name in ("probabilities", "next_states", "rewards", "ends", "start", "action_mask"):
+        np.testing.assert_array_equal(getattr(again, name), getattr(mdp, name))
+    assert (again.gamma, again.horizon) == (0.5, 3)
+    assert make(horizon=None).environment().horizon is None

@@ -11,6 +11,7 @@ from downside.envs.gymnasium_face import GymnasiumFace
 from downside.envs.lunar_lander import windy_lunar_lander
 from downside.envs.mean_reversion import MeanReversion, TradingState
 from downside.envs.registry import Registered, make_jax, registered
+from downside.envs.tabular import Tabular, TabularState
 from downside.envs.vector_face import GymnasiumVectorFace
 from downside.envs.vector_wrappers import VectorReturnAware, VectorTargetAware
 from downside.envs.wrappers import ReturnAware, TargetAware
@@ -31,6 +32,8 @@ __all__ = [
     "ReturnState",
     "Step",
     "Tables",
+    "Tabular",
+    "TabularState",
     "TargetAware",
     "TargetState",
     "TradingState",

@@ -11,6 +11,7 @@ from jaxtyping import Array, Float, Int, Key
 
 from downside.envs._parameters import check_choice, check_real, check_whole, choice, real, whole
 from downside.envs.core import AbstractJaxEnv, Transition, real_array
+from downside.envs.noise import systematic_normals
 from downside.envs.prices import geometric_brownian, ornstein_uhlenbeck
 
 HOLD, EXERCISE = 0, 1
@@ -144,6 +145,10 @@ class AmericanPut(AbstractJaxEnv[OptionState]):
     def sample_noise(self, key: Key[Array, ""]) -> Float[Array, ""]:
         """A standard normal variable."""
         return jax.random.normal(key)
+
+    def sample_noises(self, key: Key[Array, ""], count: int) -> Float[Array, " n"]:
+        """Standard normal variables, one from each of `count` equally likely ranges."""
+        return systematic_normals(key, count)
 
     def next_price(
         self, price: Float[Array, "*shape"], noise: Float[ArrayLike, "*shape"]

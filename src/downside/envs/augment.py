@@ -95,6 +95,10 @@ class JaxReturnAware(AbstractJaxEnv[ReturnState]):
         """As inside."""
         return self.env.sample_noise(key)
 
+    def sample_noises(self, key: Key[Array, ""], count: int) -> Any:
+        """As inside."""
+        return self.env.sample_noises(key, count)
+
     def transition(self, state: ReturnState, action: Int[ArrayLike, ""], noise: Any) -> Transition:
         """As inside; the reward also goes into s."""
         after = self.env.transition(state.inner, action, noise)
@@ -157,6 +161,10 @@ class JaxTargetAware(AbstractJaxEnv[TargetState]):
     def sample_noise(self, key: Key[Array, ""]) -> Any:
         """As inside."""
         return self.env.sample_noise(key)
+
+    def sample_noises(self, key: Key[Array, ""], count: int) -> Any:
+        """As inside."""
+        return self.env.sample_noises(key, count)
 
     def transition(self, state: TargetState, action: Int[ArrayLike, ""], noise: Any) -> Transition:
         """As inside; the reward also brings b closer."""

@@ -11,6 +11,7 @@ from jaxtyping import Array, Bool, Float, Int, Key
 
 from downside.envs._parameters import check_real, check_whole, real, whole
 from downside.envs.core import AbstractJaxEnv, Transition, real_array
+from downside.envs.noise import systematic_uniforms
 
 UP, RIGHT, DOWN, LEFT = range(4)
 _MOVES = np.array([(-1, 0), (0, 1), (1, 0), (0, -1)])
@@ -143,8 +144,15 @@ class CliffWalk(AbstractJaxEnv[GridState]):
 
     def sample_noise(self, key: Key[Array, ""]) -> Int[Array, ""]:
         """0: straight on; 1: astray to the left; 2: astray to the right."""
+        return self._noise_of(jax.random.uniform(key))
+
+    def sample_noises(self, key: Key[Array, ""], count: int) -> Int[Array, " n"]:
+        """As `sample_noise`, each as often as `count` times its probability, give or take one."""
+        return self._noise_of(systematic_uniforms(key, count))
+
+    def _noise_of(self, uniform: Float[Array, "*shape"]) -> Int[Array, "*shape"]:
         thresholds = real_array(np.cumsum(self.noise_probabilities)[:2])
-        return jnp.sum(jax.random.uniform(key) >= thresholds, dtype=jnp.int32)
+        return jnp.sum(uniform[..., None] >= thresholds, axis=-1, dtype=jnp.int32)
 
     def transition(
         self, state: GridState, action: Int[ArrayLike, ""], noise: Int[ArrayLike, ""]

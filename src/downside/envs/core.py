@@ -12,9 +12,12 @@ from typing import Any, Generic, NamedTuple, TypeVar, final
 
 import equinox as eqx
 import gymnasium as gym
+import jax
 import jax.numpy as jnp
 from jax.typing import ArrayLike
 from jaxtyping import Array, Bool, Float, Int, Key
+
+from downside.envs.noise import check_count
 
 State = TypeVar("State")
 
@@ -77,6 +80,15 @@ class AbstractJaxEnv(eqx.Module, Generic[State]):
     @abc.abstractmethod
     def sample_noise(self, key: Key[Array, ""]) -> Any:
         """The noise of one transition."""
+
+    def sample_noises(self, key: Key[Array, ""], count: int) -> Any:
+        """`count` noises for the same state, stacked along a new first axis.
+
+        Each has the distribution of `sample_noise`. They need not be independent: a problem may
+        spread them out, so that an average over them is less noisy. Here they are independent.
+        """
+        check_count(count)
+        return jax.vmap(self.sample_noise)(jax.random.split(key, count))
 
     @abc.abstractmethod
     def transition(self, state: State, action: Int[ArrayLike, ""], noise: Any) -> Transition:

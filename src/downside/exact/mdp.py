@@ -8,11 +8,11 @@ import equinox as eqx
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from downside._arrays import as_floats, check_finite, real
+from downside._arrays import real
 from downside._typing import ArrayLike
+from downside.envs._outcomes import Outcomes, as_horizon, pack_outcomes
 from downside.envs.cliff_walk import Tables
-
-_SUM_TOLERANCE = 1e-6
+from downside.envs.tabular import Tabular
 
 _CUT = 1e-4
 """How much of the largest return is lost by default when an endless problem is cut."""
@@ -84,51 +84,18 @@ class FiniteMDP(eqx.Module):
         next_states: Any = None,
         ends: Any = None,
     ):
-        probabilities = _floats(probabilities, "probabilities")
-        if probabilities.ndim != 3 or 0 in probabilities.shape:
-            raise ValueError(
-                "`probabilities` must have a state, an action and an outcome axis, [S, A, S'], got "
-                f"shape {probabilities.shape}."
-            )
-        states, actions, outcomes = shape = probabilities.shape
-        if next_states is None and outcomes != states:
-            raise ValueError(
-                f"`probabilities` must have shape [S, A, S] without `next_states`, got {shape}. "
-                "Pass `next_states` to say where each outcome leads."
-            )
-        rewards = _floats(rewards, "rewards")
-        if rewards.shape == shape[:2]:
-            rewards = rewards[:, :, None]
-        elif rewards.shape != shape:
-            raise ValueError(
-                f"`rewards` must have the shape {shape} of `probabilities`, or {shape[:2]} if the "
-                f"outcome does not matter, got {rewards.shape}."
-            )
+        packed = pack_outcomes(
+            probabilities,
+            rewards,
+            terminal,
+            start,
+            action_mask=action_mask,
+            next_states=next_states,
+            ends=ends,
+        )
+        for name, array in packed._asdict().items():
+            setattr(self, name, array)
         self.gamma, self.horizon = _discounting(gamma, horizon)
-        self.terminal = _flags(terminal, "terminal", (states,), default=False)
-        allowed = _flags(action_mask, "action_mask", (states, actions), default=True)
-        _check_actions(allowed | self.terminal[:, None])
-        _check_rows(probabilities, allowed & ~self.terminal[:, None])
-        if next_states is None:
-            next_states = np.broadcast_to(np.arange(states), shape)
-        next_states = _state_numbers(next_states, shape, states)
-        over = self.terminal[next_states]
-        if ends is not None:
-            over = over | _flags(ends, "ends", shape, default=False)
-
-        used = np.where((allowed & ~self.terminal[:, None])[:, :, None], probabilities, 0.0)
-        width = max(1, int((used > 0).sum(axis=2).max()))
-        order = np.argsort(used <= 0, axis=2, kind="stable")[:, :, :width]
-        packed = np.take_along_axis(used, order, axis=2)
-        totals = packed.sum(axis=2, keepdims=True)
-        self.probabilities = _frozen(packed / np.where(totals > 0, totals, 1.0))
-        self.next_states = _frozen(np.take_along_axis(next_states, order, axis=2))
-        everywhere = np.broadcast_to(rewards, shape)
-        kept = self.probabilities > 0
-        self.rewards = _frozen(np.where(kept, np.take_along_axis(everywhere, order, axis=2), 0.0))
-        self.ends = _frozen(np.take_along_axis(over, order, axis=2))
-        self.action_mask = _frozen(allowed)
-        self.start = _frozen(_start(start, states))
 
     @property
     def num_states(self) -> int:
@@ -191,6 +158,23 @@ class FiniteMDP(eqx.Module):
         return cls(probabilities, rewards, terminal, start, gamma=gamma, horizon=horizon)
 
     @classmethod
+    def from_environment(cls, env: Tabular, *, gamma: float) -> "FiniteMDP":
+        """The problem of a `Tabular` environment, which says nothing of discounting.
+
+        Its horizon is the end of the problem, also where the environment calls it a truncation.
+        """
+        return cls(**env.outcomes._asdict(), gamma=gamma, horizon=env.horizon)
+
+    def environment(self) -> Tabular:
+        """The problem as an environment, to be learned; discounting is left to the agent.
+
+        Its episodes terminate at the `horizon`, and the time is observed, because what is best
+        depends on it.
+        """
+        arrays = {name: getattr(self, name) for name in Outcomes._fields}
+        return Tabular(**arrays, horizon=self.horizon)
+
+    @classmethod
     def from_gymnasium(
         cls, env: Any, *, gamma: float, horizon: int | None = None, start: Any = None
     ) -> "FiniteMDP":
@@ -241,118 +225,15 @@ class FiniteMDP(eqx.Module):
         )
 
 
-# --- checks ---------------------------------------------------------------------------------------
-
-
-def _floats(array: Any, name: str) -> np.ndarray:
-    floats = as_floats(array, name)
-    check_finite(floats, name)
-    return np.asarray(floats, dtype=np.float64)
-
-
-def _frozen(array: np.ndarray) -> np.ndarray:
-    array = np.array(array)
-    array.flags.writeable = False
-    return array
-
-
 def _discounting(gamma: Any, horizon: Any) -> tuple[float, int | None]:
     gamma = real(gamma, "gamma")
     if not 0.0 < gamma <= 1.0:
         raise ValueError(
             f"`gamma` must be in (0, 1], got {gamma}. 1 means that a later reward counts in full."
         )
-    if horizon is None:
-        if gamma == 1.0:
-            raise ValueError(
-                "`horizon` must be given if `gamma` is 1, got None. Without a discount an episode "
-                "that never ends has no return: pass the number of decisions, or `gamma` < 1."
-            )
-        return gamma, None
-    if isinstance(horizon, bool) or not isinstance(horizon, int | np.integer):
-        raise TypeError(f"`horizon` must be a whole number or None, got {horizon!r}.")
-    if horizon < 1:
+    if horizon is None and gamma == 1.0:
         raise ValueError(
-            f"`horizon` must be at least 1, got {horizon}. It is the number of decisions."
+            "`horizon` must be given if `gamma` is 1, got None. Without a discount an episode "
+            "that never ends has no return: pass the number of decisions, or `gamma` < 1."
         )
-    return gamma, int(horizon)
-
-
-def _flags(flags: Any, name: str, shape: tuple[int, ...], *, default: bool) -> np.ndarray:
-    if flags is None:
-        return _frozen(np.full(shape, default))
-    flags = np.asarray(flags)
-    if flags.shape != shape or not np.isin(flags, (0, 1)).all():
-        raise ValueError(
-            f"`{name}` must hold True or False in the shape {shape}, got shape {flags.shape} and "
-            f"dtype {flags.dtype}."
-        )
-    return _frozen(flags.astype(bool))
-
-
-def _check_actions(allowed: np.ndarray) -> None:
-    stuck = np.flatnonzero(~allowed.any(axis=1))
-    if stuck.size:
-        raise ValueError(
-            f"`action_mask` must allow an action in every state that is not terminal, got none in "
-            f"state {stuck[0]}. Mark the state as terminal if the episode is over there."
-        )
-
-
-def _check_rows(probabilities: np.ndarray, used: np.ndarray) -> None:
-    negative = np.argwhere((probabilities < 0) & used[:, :, None])
-    if negative.size:
-        s, a, k = negative[0]
-        raise ValueError(
-            f"`probabilities` must be non-negative, got {probabilities[s, a, k]} for outcome {k} "
-            f"of action {a} in state {s}."
-        )
-    totals = probabilities.sum(axis=2)
-    off = np.argwhere((np.abs(totals - 1.0) > _SUM_TOLERANCE) & used)
-    if off.size:
-        s, a = off[0]
-        raise ValueError(
-            f"`probabilities` must sum to 1 for every state and action, got {totals[s, a]:.8g} for "
-            f"action {a} in state {s} ({len(off)} such in all). Divide by the sums if they are "
-            "counts, mark states without a way on as `terminal`, or take actions that do not exist "
-            "out with `action_mask`."
-        )
-
-
-def _state_numbers(numbers: Any, shape: tuple[int, ...], states: int) -> np.ndarray:
-    numbers = np.asarray(numbers)
-    if numbers.shape != shape or not np.issubdtype(numbers.dtype, np.integer):
-        raise ValueError(
-            f"`next_states` must hold state numbers in the shape {shape} of `probabilities`, got "
-            f"shape {numbers.shape} and dtype {numbers.dtype}."
-        )
-    if numbers.min() < 0 or numbers.max() >= states:
-        raise ValueError(
-            f"`next_states` must be in [0, {states - 1}], got values from {numbers.min()} to "
-            f"{numbers.max()}."
-        )
-    return numbers.astype(np.int64)
-
-
-def _start(start: Any, states: int) -> np.ndarray:
-    given = np.asarray(start)
-    if given.ndim == 0:
-        if not np.issubdtype(given.dtype, np.integer):
-            raise TypeError(
-                f"`start` must be a state number or a probability per state, got {start!r}."
-            )
-        if not 0 <= given < states:
-            raise ValueError(f"`start` must be a state in [0, {states - 1}], got {start}.")
-        return np.eye(states)[given]
-    chances = _floats(start, "start")
-    if chances.shape != (states,):
-        raise ValueError(
-            f"`start` must be a state number or one probability for each of the {states} states, "
-            f"got shape {chances.shape}."
-        )
-    if chances.min() < 0 or abs(chances.sum() - 1.0) > _SUM_TOLERANCE:
-        raise ValueError(
-            f"`start` must be non-negative and sum to 1, got a smallest value of {chances.min()} "
-            f"and a sum of {chances.sum():.8g}."
-        )
-    return chances / chances.sum()
+    return gamma, as_horizon(horizon)

@@ -14,7 +14,7 @@ from rich.progress import Progress as Bar
 from rich.progress import SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from downside._arrays import real
-from downside.envs import AbstractJaxEnv, AmericanPut, CliffWalk, MeanReversion, make_jax
+from downside.envs import AbstractJaxEnv, AmericanPut, CliffWalk, MeanReversion, Tabular, make_jax
 from downside.exact.bounds import certified_bounds
 from downside.exact.finite import FiniteProblem
 from downside.exact.mdp import FiniteMDP
@@ -27,7 +27,8 @@ from downside.risk import AbstractSpectralRisk, Utility, as_risk
 _MOST_WIDENINGS = 3
 SOLVABLE = (
     "downside/AmericanPut-v0, downside/MeanReversion-v0 and downside/CliffWalk-v0 with any "
-    "parameters, finite MDPs (ds.FiniteMDP), and Gymnasium environments with a table (toy text)"
+    "parameters, finite MDPs (ds.FiniteMDP or downside.envs.Tabular), and Gymnasium environments "
+    "with a table (toy text)"
 )
 
 
@@ -247,6 +248,8 @@ def as_problem(
         return FiniteProblem(
             FiniteMDP.from_tables(core.tables(), gamma=gamma, horizon=core.horizon)
         )
+    if isinstance(core, Tabular):
+        return FiniteProblem(FiniteMDP.from_environment(core, gamma=gamma))
     raise ValueError(
         f"`env` must be a problem that the planner can solve, got {env!r}. It solves {SOLVABLE}: "
         "dynamic programming needs the transition probabilities, and a state small enough for a "

@@ -7,6 +7,7 @@ from downside.risk.distribution import Distribution, as_distribution, point_mass
 from downside.risk.measures import CVaR, DualPower, Exponential, Mean, WeightedCVaR
 from downside.risk.parsing import RiskSyntaxError, as_risk, parse
 from downside.risk.registry import RiskEntry, entries, register
+from downside.risk.tabulated import Tabulated
 from downside.risk.utility import Utility
 
 __all__ = [
@@ -20,6 +21,7 @@ __all__ = [
     "Mixture",
     "RiskEntry",
     "RiskSyntaxError",
+    "Tabulated",
     "Utility",
     "WeightedCVaR",
     "WeightedSum",

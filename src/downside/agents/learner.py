@@ -1,0 +1,260 @@
+"""The compiled part that all algorithms share: networks, losses, updates.
+
+`init` makes a `Learner`, `update_critic` and `update_quantiles` take a batch of decisions and give
+the next one. Neither knows which loop the decisions come from.
+"""
+
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import optax
+from jaxtyping import Array, Bool, Float, Int, Key
+
+from downside._random import stream
+from downside.agents.algorithm import AbstractAlgorithm, Decision, Goal
+from downside.agents.networks import MakeTrunk, Network, Scale, scaled
+from downside.agents.settings import Settings
+from downside.ops import greedy, masked, quantile_huber_loss, return_targets
+
+
+class Networks(eqx.Module):
+    """What is learned."""
+
+    critic: Network | None
+    """The score of every action; None where the score is computed from the quantiles."""
+    quantiles: Network
+    """The quantiles of every action's return."""
+
+
+class Learner(eqx.Module):
+    """The networks in training."""
+
+    networks: Networks
+    targets: Networks
+    """A slower copy, which the targets are computed with."""
+    critic_optimiser: Any
+    quantile_optimiser: Any
+    critic_updates: Int[Array, ""]
+    quantile_updates: Int[Array, ""]
+
+
+def make_networks(
+    key: Key[Array, ""],
+    settings: Settings,
+    make_trunk: MakeTrunk,
+    size: int,
+    num_actions: int,
+) -> Networks:
+    """Fresh networks for observations of this size."""
+    critic = None
+    if settings.critic == "utility":
+        trunk = make_trunk(stream(key, "critic trunk"), size)
+        critic = Network(trunk, size, (num_actions,))
+    trunk = make_trunk(stream(key, "quantile trunk"), size)
+    shape = (num_actions, settings.quantiles)
+    return Networks(critic, Network(trunk, size, shape))
+
+
+def make_learner(networks: Networks, optimiser: optax.GradientTransformation) -> Learner:
+    """Networks about to be trained."""
+    critic, quantiles = _trainable(networks.critic), _trainable(networks.quantiles)
+    # Two copies of one array would be one buffer, which cannot be given away twice.
+    twin = jax.tree.map(lambda leaf: jnp.array(leaf) if eqx.is_array(leaf) else leaf, networks)
+    return Learner(
+        networks,
+        twin,
+        optimiser.init(critic) if networks.critic is not None else None,
+        optimiser.init(quantiles),
+        jnp.zeros((), jnp.int32),
+        jnp.zeros((), jnp.int32),
+    )
+
+
+def with_scale(networks: Networks, critic: Scale, quantiles: Scale) -> Networks:
+    """The networks with what the warm-up saw."""
+    own = None if networks.critic is None else scaled(networks.critic, critic)
+    return Networks(own, scaled(networks.quantiles, quantiles))
+
+
+def action_scores(
+    algorithm: AbstractAlgorithm, networks: Networks, observation: Float[Array, " d"], goal: Goal
+) -> Float[Array, " A"]:
+    """The score of every action for one observation."""
+    seen = algorithm.view(observation, goal)
+    if networks.critic is not None:
+        return networks.critic(seen)
+    return algorithm.quantile_scores(networks.quantiles(seen), observation, goal)
+
+
+def best_action(
+    algorithm: AbstractAlgorithm,
+    networks: Networks,
+    observation: Float[Array, " d"],
+    mask: Bool[Array, " A"],
+    goal: Goal,
+) -> Int[Array, ""]:
+    """The legal action with the highest score."""
+    return greedy(action_scores(algorithm, networks, observation, goal), mask)
+
+
+# --- losses of one decision -------------------------------------------------------------------
+
+
+def critic_targets(
+    algorithm: AbstractAlgorithm, targets: Networks, decision: Decision, goal: Goal
+) -> Float[Array, " b"]:
+    """The value of each action: the mean over its outcomes of the best score that follows."""
+    assert targets.critic is not None
+    critic = targets.critic
+
+    def of_outcome(observation: Array, mask: Array, terminated: Array) -> Array:
+        scores = critic(algorithm.view(observation, goal))
+        return algorithm.critic_target(observation, masked(scores, mask).max(), terminated, goal)
+
+    parts = (decision.next_observations, decision.next_masks, decision.terminated)
+    return jax.vmap(jax.vmap(of_outcome))(*parts).mean(axis=-1)
+
+
+def critic_loss(
+    predicted: Float[Array, " b"],
+    wanted: Float[Array, " b"],
+    emphasis: Float[Array, " b"],
+    difference_weight: float,
+) -> Float[Array, ""]:
+    r"""Squared errors, split into what all actions share and what tells them apart.
+
+    $\bar e^2 + w \sum_a m_a (e_a - \bar e)^2$ with $e$ the error of each action, $\bar e$ its mean
+    under the normalised `emphasis` $m$, and $w$ = `difference_weight`. The outcomes of all actions
+    share their noise, which thus cancels in the second term: it is what decides, and it is precise.
+    """
+    share = emphasis / emphasis.sum()
+    error = predicted - wanted
+    common = (share * error).sum()
+    return common**2 + difference_weight * (share * (error - common) ** 2).sum()
+
+
+def quantile_targets(
+    algorithm: AbstractAlgorithm, targets: Networks, decision: Decision, goal: Goal
+) -> Float[Array, "b KN"]:
+    """Samples of the return of each action: r + γ θ' of the best action that follows."""
+
+    def of_outcome(reward: Array, observation: Array, mask: Array, terminated: Array) -> Array:
+        best = best_action(algorithm, targets, observation, mask, goal)
+        after = targets.quantiles(algorithm.view(observation, goal))[best]
+        return return_targets(reward, after, gamma=algorithm.gamma, terminated=terminated)
+
+    parts = (decision.rewards, decision.next_observations, decision.next_masks)
+    sampled = jax.vmap(jax.vmap(of_outcome))(*parts, decision.terminated)
+    return sampled.reshape(sampled.shape[0], -1)
+
+
+# --- updates ----------------------------------------------------------------------------------
+
+
+def update_critic(
+    algorithm: AbstractAlgorithm,
+    settings: Settings,
+    optimiser: optax.GradientTransformation,
+    learner: Learner,
+    decisions: Decision,
+    goal: Goal,
+) -> tuple[Learner, Float[Array, ""]]:
+    """One gradient step of the scores; `decisions` is a batch."""
+    wanted = jax.vmap(lambda one: critic_targets(algorithm, learner.targets, one, goal))(decisions)
+
+    def loss(critic: Network) -> Array:
+        def of_one(decision: Decision, wanted: Array) -> Array:
+            scores = critic(algorithm.view(decision.observation, goal))[decision.actions]
+            unit = jax.lax.stop_gradient(critic.scale.output_spread)
+            return critic_loss(
+                scores / unit, wanted / unit, decision.emphasis, settings.difference_weight
+            )
+
+        return jax.vmap(of_one)(decisions, wanted).mean()
+
+    assert learner.networks.critic is not None
+    critic, moments, value = _step(
+        optimiser, learner.critic_optimiser, learner.networks.critic, loss
+    )
+    count = learner.critic_updates + 1
+    slow = _follow(settings, count, learner.targets.critic, critic)
+    learner = eqx.tree_at(
+        lambda one: (
+            one.networks.critic,
+            one.targets.critic,
+            one.critic_optimiser,
+            one.critic_updates,
+        ),
+        learner,
+        (critic, slow, moments, count),
+    )
+    return learner, value
+
+
+def update_quantiles(
+    algorithm: AbstractAlgorithm,
+    settings: Settings,
+    optimiser: optax.GradientTransformation,
+    learner: Learner,
+    decisions: Decision,
+    goal: Goal,
+    spread: Float[Array, ""],
+) -> tuple[Learner, Float[Array, ""]]:
+    """One gradient step of the quantiles; `decisions` is a batch, κ is in units of `spread`."""
+    wanted = jax.vmap(lambda one: quantile_targets(algorithm, learner.targets, one, goal))(
+        decisions
+    )
+
+    def loss(network: Network) -> Array:
+        def of_one(decision: Decision, wanted: Array) -> Array:
+            quantiles = network(algorithm.view(decision.observation, goal))[decision.actions]
+            losses = jax.vmap(
+                lambda theta, y: quantile_huber_loss(
+                    theta / spread, y / spread, kappa=settings.kappa
+                )
+            )(quantiles, wanted)
+            return (losses * decision.emphasis).sum() / decision.emphasis.sum()
+
+        return jax.vmap(of_one)(decisions, wanted).mean()
+
+    network, moments, value = _step(
+        optimiser, learner.quantile_optimiser, learner.networks.quantiles, loss
+    )
+    count = learner.quantile_updates + 1
+    slow = _follow(settings, count, learner.targets.quantiles, network)
+    learner = eqx.tree_at(
+        lambda one: (
+            one.networks.quantiles,
+            one.targets.quantiles,
+            one.quantile_optimiser,
+            one.quantile_updates,
+        ),
+        learner,
+        (network, slow, moments, count),
+    )
+    return learner, value
+
+
+def _trainable(network: Network | None) -> Any:
+    return eqx.filter(network, eqx.is_inexact_array)
+
+
+def _step(
+    optimiser: optax.GradientTransformation, moments: Any, network: Network, loss: Any
+) -> tuple[Network, Any, Float[Array, ""]]:
+    value, gradient = eqx.filter_value_and_grad(loss)(network)
+    change, moments = optimiser.update(gradient, moments, _trainable(network))
+    return eqx.apply_updates(network, change), moments, value
+
+
+def _follow(
+    settings: Settings, count: Int[Array, ""], slow: Network | None, fast: Network
+) -> Network:
+    rate = jnp.where(count % settings.target_interval == 0, settings.target_rate, 0.0)
+
+    def follow(old: Any, new: Any) -> Any:
+        return old + rate * (new - old) if eqx.is_inexact_array(old) else old
+
+    return jax.tree.map(follow, slow, fast)

@@ -1,0 +1,137 @@
+"""The networks: any module from an observation to features, and a linear head on top of it."""
+
+from collections.abc import Callable
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Key
+
+_ACTIVATIONS: dict[str, Callable[[Array], Array]] = {
+    "silu": jax.nn.silu,
+    "relu": jax.nn.relu,
+    "gelu": jax.nn.gelu,
+    "tanh": jnp.tanh,
+}
+
+Trunk = Callable[[Float[Array, " d"]], Float[Array, " f"]]
+"""Observation to features: an `eqx.Module`, such as `MLP` or one of your own."""
+
+MakeTrunk = Callable[[Key[Array, ""], int], Trunk]
+"""From a key and the size of the observation to a fresh trunk."""
+
+
+class MLP(eqx.Module):
+    """Fully connected layers, each followed by the activation."""
+
+    layers: "tuple[Linear, ...]"
+    activation: str = eqx.field(static=True)
+
+    def __init__(self, key: Key[Array, ""], size: int, hidden: tuple[int, ...], activation: str):
+        sizes = (size, *hidden)
+        keys = jax.random.split(key, len(hidden)) if hidden else ()
+        self.layers = tuple(_layer(*pair, k) for k, *pair in zip(keys, sizes, hidden, strict=False))
+        self.activation = activation
+
+    def __call__(self, observation: Float[Array, " d"]) -> Float[Array, " f"]:
+        """The features of one observation."""
+        for layer in self.layers:
+            observation = _ACTIVATIONS[self.activation](layer(observation))
+        return observation
+
+
+class Linear(eqx.Module):
+    """x W + b. The inputs come first: a batch of them is then one product without transposing."""
+
+    weight: Float[Array, "i o"]
+    bias: Float[Array, " o"]
+
+    def __call__(self, inputs: Float[Array, " i"]) -> Float[Array, " o"]:
+        """The outputs for one vector."""
+        return inputs @ self.weight + self.bias
+
+
+def _layer(inputs: int, outputs: int, key: Key[Array, ""]) -> Linear:
+    """A layer that keeps the size of its inputs, with bends spread over the range of the data."""
+    weight_key, bias_key = jax.random.split(key)
+    weight = jax.random.normal(weight_key, (inputs, outputs)) * jnp.sqrt(2.0 / inputs)
+    return Linear(weight, 0.3 * jax.random.normal(bias_key, (outputs,)))
+
+
+class Scale(eqx.Module):
+    """What the numbers look like: measured once, in the warm-up, and not learned."""
+
+    input_mean: Float[Array, " d"]
+    """Subtracted from the observation."""
+    input_spread: Float[Array, " d"]
+    """The observation is divided by it."""
+    output_mean: Float[Array, ""]
+    """Added to the outputs."""
+    output_spread: Float[Array, ""]
+    """The outputs are multiplied by it."""
+
+    @classmethod
+    def none(cls, size: int) -> "Scale":
+        """Numbers are taken as they are."""
+        return cls(jnp.zeros(size), jnp.ones(size), jnp.zeros(()), jnp.ones(()))
+
+
+class Network(eqx.Module):
+    """Observation -> trunk -> linear head -> outputs of the given shape."""
+
+    trunk: Any
+    head: Linear
+    scale: Scale
+    shape: tuple[int, ...] = eqx.field(static=True)
+
+    def __init__(self, trunk: Trunk, size: int, shape: tuple[int, ...]):
+        features = jax.eval_shape(trunk, jax.ShapeDtypeStruct((size,), jnp.float32))
+        if not isinstance(features, jax.ShapeDtypeStruct) or features.ndim != 1:
+            raise ValueError(
+                f"`network` must turn an observation of shape ({size},) into a vector of features, "
+                f"got {features}. Flatten what it returns."
+            )
+        outputs = 1
+        for length in shape:
+            outputs *= length
+        bias = jnp.zeros(outputs)
+        if len(shape) == 2:  # quantiles that do not start on top of one another
+            ranks = (jnp.arange(shape[1]) + 0.5) / shape[1]
+            bias = jnp.tile(jax.scipy.special.ndtri(ranks), shape[0])
+        # Zeros: before it has learned anything, the network says the same of all actions.
+        self.head = Linear(jnp.zeros((features.shape[0], outputs)), bias)
+        self.trunk, self.shape, self.scale = trunk, shape, Scale.none(size)
+
+    def __call__(self, observation: Float[Array, " d"]) -> Float[Array, "..."]:
+        """The outputs for one observation."""
+        scale = jax.lax.stop_gradient(self.scale)
+        features = self.trunk((observation - scale.input_mean) / scale.input_spread)
+        outputs = self.head(features).reshape(self.shape)
+        return scale.output_mean + scale.output_spread * outputs
+
+
+def scaled(network: Network, scale: Scale) -> Network:
+    """The network with another idea of what the numbers look like."""
+    return eqx.tree_at(lambda one: one.scale, network, scale)
+
+
+def make_trunk(
+    network: "MakeTrunk | Trunk | None", hidden: tuple[int, ...], activation: str
+) -> MakeTrunk:
+    """How to make a trunk: from the settings, from a function of (key, size), or a given module."""
+    if network is None:
+        return lambda key, size: MLP(key, size, hidden, activation)
+    if isinstance(network, eqx.Module):
+        return lambda key, size: _redrawn(network, key)
+    if callable(network):
+        return network
+    raise TypeError(
+        "`network` must be an eqx.Module from observation to features, or a function "
+        f"(key, observation size) -> such a module, got {network!r}."
+    )
+
+
+def _redrawn(module: Any, key: Key[Array, ""]) -> Any:
+    del key  # a module that is handed over is taken as it is
+    return module

@@ -1,0 +1,131 @@
+"""QR-CVaR: one static CVaR, through the return that is still missing to a target."""
+
+from collections.abc import Callable
+from typing import ClassVar
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float
+
+from downside.agents.algorithm import AbstractAlgorithm, Measured
+from downside.agents.qrsrm import refined_maximum
+from downside.agents.settings import Settings
+from downside.envs import AbstractJaxEnv, JaxTargetAware
+from downside.ops import shortfall_score, shortfall_target
+from downside.risk import AbstractSpectralRisk
+
+_TARGET = -1
+_GRID = 65
+"""Targets among which the search at the start state looks."""
+
+Target = Float[Array, ""]
+
+
+class StaticCVaR(AbstractAlgorithm):
+    r"""QR-CVaR (Bellemare, Dabney and Rowland, 2023, section 7.8).
+
+    Augmentation: b, with b' = (b - r)/γ. Score: $-\mathbb{E}[(b - G)^+]$, learned as such
+    ($W(x, b, a) = \gamma\, \mathbb{E}[\max_{a'} W(x', b', a')]$) or from learned quantiles. Outer
+    step: $b = \arg\max_b\, b - \frac1\alpha \min_\pi \mathbb{E}[(b - G)^+]$ at the start, over the
+    range of the returns that were seen.
+    """
+
+    name: ClassVar[str] = "QR-CVaR"
+
+    @classmethod
+    def check(cls, risk: AbstractSpectralRisk) -> None:
+        """One CVaR, or the mean."""
+        if not risk.is_finite_mixture or len(risk.atoms) != 1:
+            raise ValueError(
+                f"`risk` must be a single CVaR for QR-CVaR, such as cvar(0.2), got {risk}. Use "
+                "QRSRM, which optimises any spectral risk measure."
+            )
+
+    @property
+    def alpha(self) -> Float[Array, ""]:
+        """The level of the CVaR; the mean is the one at 1."""
+        weights = self.objective.masses
+        return (weights * self.objective.levels).sum() + self.objective.linear
+
+    # --- augmentation -------------------------------------------------------------------------
+
+    def wrap(self, env: AbstractJaxEnv, goal: Target) -> AbstractJaxEnv:
+        """With b."""
+        return JaxTargetAware(env, self.gamma, goal)
+
+    def relabel(
+        self,
+        observation: Float[Array, " d"],
+        next_observations: Float[Array, "b K d"],
+        amount: Float[Array, ""],
+    ) -> tuple[Float[Array, " d"], Float[Array, "b K d"]]:
+        """B is larger by the amount, and so b' by the amount / γ."""
+        return (
+            observation.at[_TARGET].add(amount),
+            next_observations.at[..., _TARGET].add(amount / self.gamma),
+        )
+
+    # --- score --------------------------------------------------------------------------------
+
+    def quantile_scores(
+        self, quantiles: Float[Array, "A N"], observation: Float[Array, " d"], goal: Target
+    ) -> Float[Array, " A"]:
+        """Minus the mean of (b - θ)^+."""
+        del goal
+        return shortfall_score(quantiles, observation[_TARGET])
+
+    def critic_target(
+        self,
+        next_observation: Float[Array, " d"],
+        next_score: Float[Array, ""],
+        terminated: Bool[Array, ""],
+        goal: Target,
+    ) -> Float[Array, ""]:
+        """γ times the best score of the next state; at the end -γ (b')^+."""
+        del goal
+        missing = next_observation[_TARGET]
+        return shortfall_target(missing, next_score, gamma=self.gamma, terminated=terminated)
+
+    def predicted_value(self, score: Float[Array, ""], goal: Target) -> Float[Array, ""]:
+        """B - E[(b - G)^+] / α."""
+        return goal + score / self.alpha
+
+    # --- outer step ---------------------------------------------------------------------------
+
+    def first_goal(self, returns: Float[Array, " n"]) -> Target:
+        """A target out of reach: then only the mean matters."""
+        return returns.max() + returns.std()
+
+    def candidates(
+        self,
+        goal: Target,
+        spread: Float[Array, ""],
+        settings: Settings,
+        start_score: Callable[[Target], Float[Array, ""]],
+    ) -> Target:
+        """Targets around the present one."""
+        del start_score
+        return goal + jnp.linspace(-1.0, 1.0, settings.shifts) * settings.shift_span * spread
+
+    def outer_step(
+        self, goal: Target, measured: Measured, rate: float, first: Bool[Array, ""]
+    ) -> Target:
+        """The target whose policy has the highest CVaR; the first one is the α-quantile."""
+        count = measured.returns.shape[-1]
+        index = jnp.minimum(jnp.floor(self.alpha * count).astype(jnp.int32), count - 1)
+        quantile = measured.returns[jnp.argmax(measured.values), index]
+        found = refined_maximum(measured.goals, measured.values)
+        return jnp.where(first, quantile, goal + rate * (found - goal))
+
+    def learned_outer_step(
+        self,
+        goal: Target,
+        start: Float[Array, " n"],
+        start_score: Callable[[Target], Float[Array, ""]],
+        rate: float,
+    ) -> Target:
+        """The best target at the start, over the range of the learned returns there."""
+        margin = 0.1 * (start[-1] - start[0])
+        targets = jnp.linspace(start[0] - margin, start[-1] + margin, _GRID)
+        values = jax.vmap(lambda b: self.predicted_value(start_score(b), b))(targets)
+        return goal + rate * (targets[jnp.argmax(values)] - goal)

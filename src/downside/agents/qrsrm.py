@@ -1,0 +1,161 @@
+"""QR-SRM: any static spectral risk measure of the return of the whole episode."""
+
+from collections.abc import Callable
+from typing import ClassVar
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float
+
+from downside.agents.algorithm import AbstractAlgorithm, Measured
+from downside.agents.settings import Settings
+from downside.envs import AbstractJaxEnv, JaxReturnAware
+from downside.ops import utility_score, utility_target
+from downside.risk import Utility
+
+_ACCUMULATED, _DISCOUNT = -2, -1
+
+
+class Aim(eqx.Module):
+    r"""The utility of the outer step, as a shape and a place: $h(z) = l + u(z - l)$.
+
+    The networks see the accumulated reward relative to $l$. So the knots can move together without
+    anything having to be learned anew, and for a single CVaR $u$ never changes at all.
+    """
+
+    utility: Utility
+    """u."""
+    location: Float[Array, ""]
+    """l."""
+
+    def absolute(self) -> Utility:
+        """H itself, as a function of the return."""
+        u, place = self.utility, self.location
+        offset = u.offset + place * (1.0 - u.linear)
+        return Utility(u.knots + place, u.drops, linear=u.linear, offset=offset)
+
+
+class SRM(AbstractAlgorithm):
+    r"""QR-SRM (section 4).
+
+    Augmentation: (s, c). Score: $\mathbb{E}[h(s + c G)]$, learned as such (Lemma 1 of appendix B:
+    $V(x, s, c, a) = \mathbb{E}[\max_{a'} V(x', s', c', a')]$, and $h(s')$ at the end) or as the mean
+    of h over learned quantiles (Algorithm 2). Outer step: h from the return at the start.
+
+    Differs: see docs/agents.md.
+    """
+
+    name: ClassVar[str] = "QR-SRM"
+
+    # --- augmentation -------------------------------------------------------------------------
+
+    def wrap(self, env: AbstractJaxEnv, goal: Aim) -> AbstractJaxEnv:
+        """With (s, c)."""
+        del goal
+        return JaxReturnAware(env, self.gamma)
+
+    def relabel(
+        self,
+        observation: Float[Array, " d"],
+        next_observations: Float[Array, "b K d"],
+        amount: Float[Array, ""],
+    ) -> tuple[Float[Array, " d"], Float[Array, "b K d"]]:
+        """S and s' = s + c r are larger by the amount."""
+        return (
+            observation.at[_ACCUMULATED].add(amount),
+            next_observations.at[..., _ACCUMULATED].add(amount),
+        )
+
+    def view(self, observation: Float[Array, " d"], goal: Aim) -> Float[Array, " d"]:
+        """S relative to the place of h."""
+        return observation.at[_ACCUMULATED].add(-goal.location)
+
+    # --- score --------------------------------------------------------------------------------
+
+    def quantile_scores(
+        self, quantiles: Float[Array, "A N"], observation: Float[Array, " d"], goal: Aim
+    ) -> Float[Array, " A"]:
+        """The mean of u(s - l + c θ)."""
+        accumulated = observation[_ACCUMULATED] - goal.location
+        return utility_score(quantiles, goal.utility, accumulated, observation[_DISCOUNT])
+
+    def critic_target(
+        self,
+        next_observation: Float[Array, " d"],
+        next_score: Float[Array, ""],
+        terminated: Bool[Array, ""],
+        goal: Aim,
+    ) -> Float[Array, ""]:
+        """The best score of the next state; at the end u(s' - l)."""
+        accumulated = next_observation[_ACCUMULATED] - goal.location
+        return utility_target(goal.utility, accumulated, next_score, terminated)
+
+    def predicted_value(self, score: Float[Array, ""], goal: Aim) -> Float[Array, ""]:
+        """J = E[h(G)] = l + E[u(G - l)]."""
+        return goal.location + score
+
+    # --- outer step ---------------------------------------------------------------------------
+
+    def first_goal(self, returns: Float[Array, " n"]) -> Aim:
+        """h(z) = z, with as many knots as there will be."""
+        del returns
+        flat = jnp.zeros_like(self.objective.drops)
+        return Aim(Utility(flat, flat, linear=jnp.ones(())), jnp.zeros(()))
+
+    def candidates(
+        self,
+        goal: Aim,
+        spread: Float[Array, ""],
+        settings: Settings,
+        start_score: Callable[[Aim], Float[Array, ""]],
+    ) -> Aim:
+        """The same shape at several places."""
+        del start_score
+        steps = jnp.linspace(-1.0, 1.0, settings.shifts) * settings.shift_span * spread
+        return jax.vmap(lambda step: Aim(goal.utility, goal.location + step))(steps)
+
+    def outer_step(self, goal: Aim, measured: Measured, rate: float, first: Bool[Array, ""]) -> Aim:
+        """The shape from the returns of the best candidate, the place where J is highest."""
+        best = jnp.argmax(measured.values)
+        place, knots = self._shape(self.objective.quantiles(measured.returns[best]))
+        found = refined_maximum(measured.goals.location, measured.values)
+        step = jnp.where(first, 1.0, rate)
+        location = goal.location + step * (jnp.where(first, place, found) - goal.location)
+        knots = goal.utility.knots + step * (knots - goal.utility.knots)
+        return Aim(self.objective.utility(knots), location)
+
+    def learned_outer_step(
+        self,
+        goal: Aim,
+        start: Float[Array, " n"],
+        start_score: Callable[[Aim], Float[Array, ""]],
+        rate: float,
+    ) -> Aim:
+        """H from the learned return at the start, in place."""
+        del start_score
+        knots = goal.utility.knots + rate * (self.objective.quantiles(start) - goal.utility.knots)
+        return Aim(self.objective.utility(knots), jnp.zeros(()))
+
+    def _shape(self, knots: Float[Array, " k"]) -> tuple[Float[Array, ""], Float[Array, " k"]]:
+        """The place of knots, and the knots relative to it."""
+        total = self.objective.drops.sum()
+        place = jnp.where(
+            total > 0, (self.objective.drops * knots).sum() / jnp.where(total > 0, total, 1.0), 0.0
+        )
+        return place, knots - place
+
+
+def refined_maximum(points: Float[Array, " m"], values: Float[Array, " m"]) -> Float[Array, ""]:
+    """Where a function is largest: the best of equally spaced points, or the top of the parabola
+    through it and its neighbours."""
+    count = points.shape[0]
+    if count < 3:
+        return points[jnp.argmax(values)]
+    middle = jnp.clip(jnp.argmax(values), 1, count - 2)
+    left, centre, right = values[middle - 1], values[middle], values[middle + 1]
+    bend = left - 2.0 * centre + right
+    offset = jnp.where(bend < 0.0, 0.5 * (left - right) / jnp.where(bend < 0.0, bend, 1.0), 0.0)
+    inner = points[middle] + jnp.clip(offset, -1.0, 1.0) * (points[1] - points[0])
+    at_end = (values[0] >= values.max()) | (values[-1] >= values.max())
+    return jnp.where(at_end | (bend >= 0.0), points[jnp.argmax(values)], inner)

@@ -1,0 +1,270 @@
+"""The settings of an agent: one frozen dataclass, a docstring per field, two presets."""
+
+import dataclasses
+import difflib
+import math
+import numbers
+from collections.abc import Mapping
+from typing import Any, Literal
+
+ACTIVATIONS = ("silu", "relu", "gelu", "tanh")
+OPTIMISERS = ("muon", "adam")
+CRITICS = ("utility", "quantiles")
+OUTERS = ("simulated", "learned")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Settings:
+    """How an agent learns. The values here are the preset `default`; `PAPER` is the paper's.
+
+    Lengths of time are in environment steps or in updates (gradient steps), as each field says.
+    """
+
+    gamma: float = 0.99
+    """Discount factor γ, in (0, 1]."""
+
+    # --- networks -----------------------------------------------------------------------------
+    hidden: tuple[int, ...] = (128, 128, 128)
+    """Widths of the hidden layers, unless a network of your own is given."""
+    activation: Literal["silu", "relu", "gelu", "tanh"] = "silu"
+    """What follows each hidden layer."""
+    quantiles: int = 50
+    """N: how many quantiles represent a return distribution."""
+    critic: Literal["utility", "quantiles"] = "utility"
+    """What actions are scored by: a network that learns the expected utility itself (where it
+    obeys a recursion of its own: QR-SRM and QR-CVaR), or the learned quantiles, as in the paper."""
+    normalise: bool = True
+    """Whether inputs and outputs are scaled by what the warm-up saw, and `kappa` and `relabel`
+    are in units of the spread of returns. If not, they are in units of the rewards."""
+
+    # --- updates ------------------------------------------------------------------------------
+    optimiser: Literal["muon", "adam"] = "muon"
+    """Muon for the square matrices of the hidden layers and Adam for the rest, or Adam alone."""
+    learning_rate: float = 0.01
+    """At its highest; it rises over the first 2% of the updates and falls along a cosine."""
+    final_learning_rate: float = 0.005
+    """Where it ends, as a share of `learning_rate`; 1 keeps it constant."""
+    batch_size: int = 128
+    """Decisions per update."""
+    kappa: float = 0.02
+    """κ of the quantile Huber loss: small against the spread of returns, or the tails vanish."""
+    target_rate: float = 0.01
+    """How much of the online networks enters the target networks, every `target_interval`."""
+    target_interval: int = 1
+    """Updates between two changes of the target networks."""
+    updates_per_step: int = 4
+    """Updates after each step of all environments."""
+    near_greedy: int = 5
+    """For how many of the best-scored actions of a sampled state outcomes are simulated afresh;
+    0: learn from the transitions as they were lived through, as in the paper."""
+    random_actions: int = 2
+    """As `near_greedy`, for actions drawn at random."""
+    outcomes: int = 4
+    """How many outcomes of each of these actions are simulated; all actions share their noise."""
+    difference_weight: float = 30.0
+    """How much more errors in the differences between actions count than errors they share."""
+
+    # --- experience ---------------------------------------------------------------------------
+    num_envs: int = 256
+    """Environments that run side by side."""
+    buffer_size: int = 200_000
+    """Decisions that are remembered."""
+    warmup_steps: int = 10_000
+    """Environment steps with random actions before the first update."""
+    exploration_initial: float = 1.0
+    """Share of random actions at the start."""
+    exploration_final: float = 0.1
+    """Share of random actions from `exploration_fraction` on."""
+    exploration_fraction: float = 0.3
+    """Share of the run over which exploration declines."""
+    relabel: float = 0.25
+    """Standard deviation of what is added to the remembered accumulated reward (or target): the
+    environment does not see it, so a decision teaches about many of them."""
+
+    # --- the outer step -----------------------------------------------------------------------
+    outer: Literal["simulated", "learned"] = "simulated"
+    """Where the outer step finds the return distribution of the start: in episodes of the greedy
+    policy, with a search over a common shift of the knots, or in the learned quantiles."""
+    outer_interval: int = 400
+    """Updates between two outer steps, a multiple of `updates_per_step`."""
+    outer_episodes: int = 4096
+    """Episodes in which each candidate of the outer step, and every iterate, is measured."""
+    outer_rate: float = 0.5
+    """How far the outer variable moves towards its new value."""
+    shifts: int = 9
+    """How many shifts of the knots are tried, an odd number."""
+    shift_span: float = 0.4
+    """The largest of them, in spreads of the returns."""
+    neutral_fraction: float = 0.1
+    """Share of the run in which the mean is maximised, before the first outer step: a start that
+    is never in the trap of doing nothing."""
+    distribution_fraction: float = 0.15
+    """Updates of the quantiles alone at the end, for the policy that is kept, as a share of all."""
+
+    total_timesteps: int = 768_000
+    """Environment steps of a run, unless `learn` says otherwise."""
+
+    def __post_init__(self):
+        for field in dataclasses.fields(self):
+            object.__setattr__(self, field.name, _tidy(field.name, getattr(self, field.name)))
+        if self.outer_interval % self.updates_per_step:
+            raise ValueError(
+                f"`outer_interval` must be a multiple of `updates_per_step` "
+                f"({self.updates_per_step}), got {self.outer_interval}."
+            )
+        if self.buffer_size < self.num_envs:
+            raise ValueError(
+                f"`buffer_size` must hold at least one step of all {self.num_envs} environments, "
+                f"got {self.buffer_size}."
+            )
+
+    @property
+    def branches(self) -> int:
+        """Actions of a sampled state that are simulated afresh; 0 if none."""
+        return self.near_greedy + self.random_actions if self.near_greedy else 0
+
+
+PAPER: Mapping[str, Any] = {
+    "activation": "relu",
+    "critic": "quantiles",
+    "normalise": False,
+    "optimiser": "adam",
+    "learning_rate": 2.5e-4,
+    "final_learning_rate": 1.0,
+    "batch_size": 256,
+    "kappa": 1.0,
+    "target_rate": 1.0,
+    "target_interval": 500,
+    "updates_per_step": 1,
+    "near_greedy": 0,
+    "random_actions": 0,
+    "outcomes": 1,
+    "difference_weight": 1.0,
+    "num_envs": 10,
+    "buffer_size": 100_000,
+    "exploration_final": 0.05,
+    "exploration_fraction": 0.5,
+    "relabel": 0.0,
+    "outer": "learned",
+    "outer_interval": 1000,
+    "outer_rate": 1.0,
+    "shifts": 1,
+    "neutral_fraction": 0.1,
+    "distribution_fraction": 0.0,
+    "total_timesteps": 500_000,
+}
+"""What the paper states (quantiles, batch, layers, learning rate, γ, κ, steps; its Huber loss is
+the standard one), completed by the customs of the code it builds on."""
+
+PRESETS: Mapping[str, Mapping[str, Any]] = {"default": {}, "paper": PAPER}
+
+
+def settings(preset: str, changes: Mapping[str, Any], fixed: Mapping[str, Any]) -> Settings:
+    """The settings of a preset with some `changes`; `fixed` is what an algorithm needs."""
+    if preset not in PRESETS:
+        raise ValueError(
+            f"`preset` must be one of {', '.join(PRESETS)}, got {preset!r}."
+            f"{_did_you_mean(str(preset), PRESETS)}"
+        )
+    names = [field.name for field in dataclasses.fields(Settings)]
+    for name, value in changes.items():
+        if name not in names:
+            raise TypeError(
+                f"There is no setting `{name}`.{_did_you_mean(name, names)} The settings are: "
+                f"{', '.join(names)}."
+            )
+        if name in fixed and value != fixed[name]:
+            raise ValueError(
+                f"`{name}` must be {fixed[name]!r} for this agent, got {value!r}. Leave it out."
+            )
+    return Settings(**{**PRESETS[preset], **changes, **fixed})
+
+
+def _did_you_mean(name: str, known: Any) -> str:
+    close = difflib.get_close_matches(name, list(known), n=1)
+    return f" Did you mean {close[0]!r}?" if close else ""
+
+
+_WHOLE: Mapping[str, int] = {
+    "quantiles": 1,
+    "batch_size": 1,
+    "target_interval": 1,
+    "updates_per_step": 1,
+    "near_greedy": 0,
+    "random_actions": 0,
+    "outcomes": 1,
+    "num_envs": 1,
+    "buffer_size": 1,
+    "warmup_steps": 1,
+    "outer_interval": 1,
+    "outer_episodes": 2,
+    "shifts": 1,
+    "total_timesteps": 1,
+}
+"""Whole numbers, with the least that is allowed."""
+
+_CHOICES: Mapping[str, tuple[str, ...]] = {
+    "activation": ACTIVATIONS,
+    "critic": CRITICS,
+    "optimiser": OPTIMISERS,
+    "outer": OUTERS,
+}
+
+_REAL: Mapping[str, tuple[float, float, bool]] = {
+    "gamma": (0.0, 1.0, False),
+    "learning_rate": (0.0, math.inf, False),
+    "final_learning_rate": (0.0, 1.0, True),
+    "kappa": (0.0, math.inf, True),
+    "target_rate": (0.0, 1.0, False),
+    "difference_weight": (0.0, math.inf, False),
+    "exploration_initial": (0.0, 1.0, True),
+    "exploration_final": (0.0, 1.0, True),
+    "exploration_fraction": (0.0, 1.0, True),
+    "relabel": (0.0, math.inf, True),
+    "outer_rate": (0.0, 1.0, False),
+    "shift_span": (0.0, math.inf, True),
+    "neutral_fraction": (0.0, 1.0, True),
+    "distribution_fraction": (0.0, math.inf, True),
+}
+"""Real numbers, with their range and whether the lower end belongs to it."""
+
+
+def _tidy(name: str, value: Any) -> Any:
+    """The value in its proper type, or an error that says what is allowed."""
+    if name in _WHOLE:
+        number = isinstance(value, numbers.Real) and not isinstance(value, bool)
+        if not number or float(value) != int(value) or value < _WHOLE[name]:
+            raise ValueError(f"`{name}` must be a whole number >= {_WHOLE[name]}, got {value!r}.")
+        if name == "shifts" and value % 2 == 0:
+            raise ValueError(f"`shifts` must be odd, so that no shift is among them; got {value}.")
+        return int(value)
+    if name in _REAL:
+        low, high, closed = _REAL[name]
+        number = isinstance(value, numbers.Real) and not isinstance(value, bool)
+        inside = number and math.isfinite(value) and low <= value <= high
+        if not inside or (value == low and not closed):
+            left = "[" if closed else "("
+            right = ")" if high == math.inf else "]"
+            raise ValueError(
+                f"`{name}` must be a number in {left}{low:g}, {high:g}{right}, got {value!r}."
+            )
+        return float(value)
+    if name in _CHOICES:
+        if value not in _CHOICES[name]:
+            raise ValueError(
+                f"`{name}` must be one of {', '.join(_CHOICES[name])}, got {value!r}."
+                f"{_did_you_mean(str(value), _CHOICES[name])}"
+            )
+        return value
+    if name == "hidden":
+        widths = tuple(value) if isinstance(value, list | tuple) else value
+        if not isinstance(widths, tuple) or not all(
+            isinstance(width, int) and not isinstance(width, bool) and width > 0 for width in widths
+        ):
+            raise ValueError(
+                f"`hidden` must be widths of layers, e.g. (128, 128, 128), got {value!r}."
+            )
+        return widths
+    if not isinstance(value, bool):
+        raise ValueError(f"`{name}` must be True or False, got {value!r}.")
+    return value
