@@ -166,7 +166,7 @@ def update_critic(
 
     def loss(critic: Network) -> Array:
         def of_one(decision: Decision, wanted: Array) -> Array:
-            scores = critic(algorithm.view(decision.observation, goal))[decision.actions]
+            scores = _pick(critic(algorithm.view(decision.observation, goal)), decision.actions)
             unit = jax.lax.stop_gradient(critic.scale.output_spread)
             return critic_loss(
                 scores / unit, wanted / unit, decision.emphasis, settings.difference_weight
@@ -209,7 +209,7 @@ def update_quantiles(
 
     def loss(network: Network) -> Array:
         def of_one(decision: Decision, wanted: Array) -> Array:
-            quantiles = network(algorithm.view(decision.observation, goal))[decision.actions]
+            quantiles = _pick(network(algorithm.view(decision.observation, goal)), decision.actions)
             losses = jax.vmap(
                 lambda theta, y: quantile_huber_loss(
                     theta / spread, y / spread, kappa=settings.kappa
@@ -235,6 +235,11 @@ def update_quantiles(
         (network, slow, moments, count),
     )
     return learner, value
+
+
+def _pick(outputs: Float[Array, "A ..."], actions: Int[Array, " b"]) -> Float[Array, "b ..."]:
+    """The outputs of some actions. A product, because the way back of an index is a slow scatter."""
+    return jax.nn.one_hot(actions, outputs.shape[0], dtype=outputs.dtype) @ outputs
 
 
 def _trainable(network: Network | None) -> Any:

@@ -44,7 +44,7 @@ class Settings:
     """At its highest; it rises over the first 2% of the updates and falls along a cosine."""
     final_learning_rate: float = 0.005
     """Where it ends, as a share of `learning_rate`; 1 keeps it constant."""
-    batch_size: int = 128
+    batch_size: int = 256
     """Decisions per update."""
     kappa: float = 0.02
     """κ of the quantile Huber loss: small against the spread of returns, or the tails vanish."""
@@ -59,7 +59,7 @@ class Settings:
     0: learn from the transitions as they were lived through, as in the paper."""
     random_actions: int = 2
     """As `near_greedy`, for actions drawn at random."""
-    outcomes: int = 4
+    outcomes: int = 2
     """How many outcomes of each of these actions are simulated; all actions share their noise."""
     difference_weight: float = 30.0
     """How much more errors in the differences between actions count than errors they share."""

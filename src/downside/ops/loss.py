@@ -1,5 +1,6 @@
 """What quantiles are fitted with."""
 
+import jax
 import jax.numpy as jnp
 from jaxtyping import Float
 
@@ -13,10 +14,15 @@ def huber(error: Float[Array, "*shape"], kappa: Float[Array, ""] | float) -> Flo
 
     Differs: divided by κ, so that the slope beyond κ is 1 whatever κ is, and κ = 0 is $|u|$.
     """
-    # `slope` is the derivative. One formula for both parts and for κ = 0: where the quotient
-    # overflows it is clipped, so the gradient is finite in 32 bits for any κ.
+    return _huber(error, kappa)[0]
+
+
+def _huber(error: Array, kappa: Array | float) -> tuple[Array, Array]:
+    """The loss and its derivative."""
+    # One formula for both parts and for κ = 0: where the quotient overflows it is clipped, so the
+    # gradient is finite in 32 bits for any κ.
     slope = jnp.clip(error / jnp.maximum(kappa, jnp.finfo(error.dtype).tiny), -1.0, 1.0)
-    return slope * (error - 0.5 * kappa * slope)
+    return slope * (error - 0.5 * kappa * slope), slope
 
 
 def quantile_huber_loss(
@@ -33,16 +39,43 @@ def quantile_huber_loss(
     probabilities $w_j$ of the targets (`weights`) sum to 1; they are $1/M$ if left out.
 
     `kappa` must be small against the spread of the targets: above it, the minimisers are closer to
-    expectiles than to quantiles, and the tails vanish. 0 is the pinball loss itself. The gradient
-    also flows into `targets`, unless the caller stops it.
+    expectiles than to quantiles, and the tails vanish. 0 is the pinball loss itself. The
+    gradient is that of `quantiles` alone: everything else is a constant.
 
     Differs: divided by κ, so that the loss keeps its slope as κ shrinks towards the pinball loss.
     """
+    if weights is None:
+        weights = jnp.full(targets.shape, 1.0 / targets.shape[0], targets.dtype)
+    return _loss(quantiles, targets, jnp.asarray(kappa, quantiles.dtype), weights)
+
+
+# Left to itself, JAX would keep N M intermediate values of each step for the way back, and take
+# fifteen times as long. The derivative is known: it is one sum, found together with the loss.
+@jax.custom_vjp
+def _loss(quantiles: Array, targets: Array, kappa: Array, weights: Array) -> Array:
+    return _loss_and_slopes(quantiles, targets, kappa, weights)[0]
+
+
+def _loss_and_slopes(
+    quantiles: Array, targets: Array, kappa: Array, weights: Array
+) -> tuple[Array, Array]:
     count = quantiles.shape[0]
     levels = (jnp.arange(count, dtype=quantiles.dtype) + 0.5) / count
     errors = targets[None, :] - quantiles[:, None]
     side = jnp.where(errors < 0, 1 - levels[:, None], levels[:, None])
-    losses = side * huber(errors, kappa)
-    if weights is None:
-        return losses.mean(axis=1).sum()
-    return (losses * weights).sum()
+    value, slope = _huber(errors, kappa)
+    # As products of matrices, which compilers sum faster than they reduce.
+    return ((side * value) @ weights).sum(), -(side * slope) @ weights
+
+
+def _forward(quantiles: Array, targets: Array, kappa: Array, weights: Array):
+    value, slopes = _loss_and_slopes(quantiles, targets, kappa, weights)
+    return value, (slopes, targets, kappa, weights)
+
+
+def _backward(kept: tuple[Array, ...], upstream: Array):
+    slopes, *constants = kept
+    return (upstream * slopes, *(jnp.zeros_like(constant) for constant in constants))
+
+
+_loss.defvjp(_forward, _backward)

@@ -119,6 +119,12 @@ class Program(eqx.Module):
         return math.ceil(self.settings.distribution_fraction * self.updates / _DISTRIBUTION_CHUNK)
 
     @property
+    def quantiles_beside(self) -> bool:
+        """Whether the quantiles are learned beside a critic, because the outer step needs them.
+        Otherwise they wait for the policy to be final (`settle`)."""
+        return self.settings.critic == "utility" and self.settings.outer == "learned"
+
+    @property
     def _optimiser(self):
         return make_optimiser(self.settings, self.updates)
 
@@ -127,7 +133,7 @@ class Program(eqx.Module):
         settings = self.settings
         if settings.critic == "quantiles":
             return self._optimiser
-        beside = self.updates // settings.updates_per_step
+        beside = self.quantiles_beside * self.updates // settings.updates_per_step
         return make_optimiser(settings, beside + self.distribution_chunks * _DISTRIBUTION_CHUNK)
 
     def measuring_horizon(self) -> int:
@@ -317,8 +323,7 @@ def _step(
     keys = jax.random.split(stream(key, "updates"), settings.updates_per_step)
     learner, losses = jax.lax.scan(update, run.learner, keys)
     quantile_loss = losses.mean()
-    if settings.critic == "utility":
-        # The quantiles are for the explanation: they follow at a quarter of the pace.
+    if program.quantiles_beside:
         decisions = _for_distribution(batch(learner.networks, stream(key, "quantiles")))
         learner, quantile_loss = update_quantiles(
             algorithm, settings, quantile_optimiser, learner, decisions, run.goal, unit
