@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 from downside._registration import register_environments
 
 if TYPE_CHECKING:
+    from downside.agents import MLP, Settings
     from downside.decompose import ConditionalRisk, conditional_risk
     from downside.envs import ReturnAware, TargetAware
     from downside.evaluation import Difference, Evaluation, compare, evaluate
@@ -25,11 +26,16 @@ if TYPE_CHECKING:
         parse,
         register,
     )
+    from downside.train import QRDQN, QRSRM, Agent, QRCVaR, QRiCVaR, train_many
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "MLP",
+    "QRDQN",
+    "QRSRM",
     "AbstractSpectralRisk",
+    "Agent",
     "CVaR",
     "ConditionalRisk",
     "CustomSpectrum",
@@ -41,8 +47,11 @@ __all__ = [
     "FiniteMDP",
     "Mean",
     "Plan",
+    "QRCVaR",
+    "QRiCVaR",
     "ReturnAware",
     "RiskSyntaxError",
+    "Settings",
     "TargetAware",
     "Utility",
     "WeightedCVaR",
@@ -54,12 +63,21 @@ __all__ = [
     "parse",
     "register",
     "solve",
+    "train_many",
 ]
 
 register_environments()
 
 # Names are imported when they are first used, so that `downside --help` does not wait for JAX.
 _HOMES = {
+    "MLP": "downside.agents",
+    "Settings": "downside.agents",
+    "Agent": "downside.train",
+    "QRCVaR": "downside.train",
+    "QRDQN": "downside.train",
+    "QRSRM": "downside.train",
+    "QRiCVaR": "downside.train",
+    "train_many": "downside.train",
     "ConditionalRisk": "downside.decompose",
     "conditional_risk": "downside.decompose",
     "ReturnAware": "downside.envs",

@@ -83,11 +83,26 @@ class AbstractAlgorithm(eqx.Module):
         """Raises unless the algorithm can optimise this measure."""
         del risk
 
+    @classmethod
+    def make(
+        cls, risk: AbstractSpectralRisk, settings: Settings, levels: int | None = None
+    ) -> "AbstractAlgorithm":
+        """The algorithm for a measure, of which `levels` numbers are kept (as many as it needs)."""
+        cls.check(risk)
+        table = Tabulated.of(risk)
+        return cls(table if levels is None else table.padded(levels), settings.gamma)
+
     # --- augmentation -------------------------------------------------------------------------
 
     @abc.abstractmethod
     def wrap(self, env: AbstractJaxEnv, goal: Goal) -> AbstractJaxEnv:
         """The environment, with what the agent remembers appended to what it observes."""
+
+    @abc.abstractmethod
+    def remembered(
+        self, accumulated: Float[Array, ""], discount_so_far: Float[Array, ""], goal: Goal
+    ) -> Float[Array, " m"]:
+        """What the environment with its memory appends, after so much was earned."""
 
     def relabel(
         self,

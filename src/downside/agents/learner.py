@@ -238,7 +238,7 @@ def update_quantiles(
 
 
 def _pick(outputs: Float[Array, "A ..."], actions: Int[Array, " b"]) -> Float[Array, "b ..."]:
-    """The outputs of some actions. A product, because the way back of an index is a slow scatter."""
+    """The outputs of some actions: a product, as the way back of an index is a slow scatter."""
     return jax.nn.one_hot(actions, outputs.shape[0], dtype=outputs.dtype) @ outputs
 
 

@@ -31,7 +31,10 @@ class MLP(eqx.Module):
     def __init__(self, key: Key[Array, ""], size: int, hidden: tuple[int, ...], activation: str):
         sizes = (size, *hidden)
         keys = jax.random.split(key, len(hidden)) if hidden else ()
-        self.layers = tuple(_layer(*pair, k) for k, *pair in zip(keys, sizes, hidden, strict=False))
+        self.layers = tuple(
+            _layer(inputs, outputs, own)
+            for own, inputs, outputs in zip(keys, sizes[:-1], hidden, strict=True)
+        )
         self.activation = activation
 
     def __call__(self, observation: Float[Array, " d"]) -> Float[Array, " f"]:
@@ -116,22 +119,16 @@ def scaled(network: Network, scale: Scale) -> Network:
     return eqx.tree_at(lambda one: one.scale, network, scale)
 
 
-def make_trunk(
-    network: "MakeTrunk | Trunk | None", hidden: tuple[int, ...], activation: str
-) -> MakeTrunk:
+def make_trunk(network: Any, hidden: tuple[int, ...], activation: str) -> MakeTrunk:
     """How to make a trunk: from the settings, from a function of (key, size), or a given module."""
     if network is None:
         return lambda key, size: MLP(key, size, hidden, activation)
-    if isinstance(network, eqx.Module):
-        return lambda key, size: _redrawn(network, key)
+    if isinstance(network, eqx.Module) and callable(network):
+        given: Any = network
+        return lambda *_: given
     if callable(network):
         return network
     raise TypeError(
         "`network` must be an eqx.Module from observation to features, or a function "
         f"(key, observation size) -> such a module, got {network!r}."
     )
-
-
-def _redrawn(module: Any, key: Key[Array, ""]) -> Any:
-    del key  # a module that is handed over is taken as it is
-    return module

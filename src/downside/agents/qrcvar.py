@@ -53,6 +53,12 @@ class StaticCVaR(AbstractAlgorithm):
         """With b."""
         return JaxTargetAware(env, self.gamma, goal)
 
+    def remembered(
+        self, accumulated: Float[Array, ""], discount_so_far: Float[Array, ""], goal: Target
+    ) -> Float[Array, " m"]:
+        """B = (b_0 - s) / c."""
+        return ((goal - accumulated) / discount_so_far)[None]
+
     def relabel(
         self,
         observation: Float[Array, " d"],

@@ -49,6 +49,13 @@ class DQN(AbstractAlgorithm):
         del goal
         return env
 
+    def remembered(
+        self, accumulated: Float[Array, ""], discount_so_far: Float[Array, ""], goal: Goal
+    ) -> Float[Array, " m"]:
+        """Nothing."""
+        del accumulated, discount_so_far, goal
+        return jnp.zeros(0)
+
     def quantile_scores(
         self, quantiles: Float[Array, "A N"], observation: Float[Array, " d"], goal: Goal
     ) -> Float[Array, " A"]:

@@ -4,14 +4,14 @@ from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import jax.numpy as jnp
-import numpy as np
 from jaxtyping import Array, Float
 
 from downside.agents.algorithm import AbstractAlgorithm, Goal
 from downside.agents.qrdqn import WITHOUT_MEMORY
+from downside.agents.settings import Settings
 from downside.envs import AbstractJaxEnv
 from downside.ops import spectral_score
-from downside.risk import Tabulated
+from downside.risk import AbstractSpectralRisk, Tabulated
 
 
 class ICVaR(AbstractAlgorithm):
@@ -23,23 +23,34 @@ class ICVaR(AbstractAlgorithm):
     Differs: any spectrum, not only CVaR.
     """
 
-    quantile_weights: Float[Array, " N"] | Float[np.ndarray, " N"]
+    quantile_weights: Float[Array, " N"]
     """How much each of the sorted quantiles counts."""
 
     name: ClassVar[str] = "QR-iCVaR"
     fixed: ClassVar[Mapping[str, Any]] = {"critic": "quantiles", "relabel": 0.0, "shifts": 1}
     preset: ClassVar[Mapping[str, Any]] = WITHOUT_MEMORY
 
-    def __init__(
-        self, objective: Tabulated, gamma: float, quantile_weights: Float[Array, " N"] | np.ndarray
-    ):
-        self.objective, self.gamma = objective, gamma
-        self.quantile_weights = quantile_weights
+    @classmethod
+    def make(
+        cls, risk: AbstractSpectralRisk, settings: Settings, levels: int | None = None
+    ) -> "ICVaR":
+        """With the weights of its quantiles."""
+        table = Tabulated.of(risk)
+        table = table if levels is None else table.padded(levels)
+        weights = jnp.asarray(risk.quantile_weights(settings.quantiles), dtype=float)
+        return cls(table, settings.gamma, weights)
 
     def wrap(self, env: AbstractJaxEnv, goal: Goal) -> AbstractJaxEnv:
         """As it is."""
         del goal
         return env
+
+    def remembered(
+        self, accumulated: Float[Array, ""], discount_so_far: Float[Array, ""], goal: Goal
+    ) -> Float[Array, " m"]:
+        """Nothing."""
+        del accumulated, discount_so_far, goal
+        return jnp.zeros(0)
 
     def quantile_scores(
         self, quantiles: Float[Array, "A N"], observation: Float[Array, " d"], goal: Goal

@@ -40,8 +40,8 @@ class SRM(AbstractAlgorithm):
     r"""QR-SRM (section 4).
 
     Augmentation: (s, c). Score: $\mathbb{E}[h(s + c G)]$, learned as such (Lemma 1 of appendix B:
-    $V(x, s, c, a) = \mathbb{E}[\max_{a'} V(x', s', c', a')]$, and $h(s')$ at the end) or as the mean
-    of h over learned quantiles (Algorithm 2). Outer step: h from the return at the start.
+    $V(x, s, c, a) = \mathbb{E}[\max_{a'} V(x', s', c', a')]$, and $h(s')$ at the end) or as the
+    mean of h over learned quantiles (Algorithm 2). Outer step: h from the return at the start.
 
     Differs: see docs/agents.md.
     """
@@ -54,6 +54,13 @@ class SRM(AbstractAlgorithm):
         """With (s, c)."""
         del goal
         return JaxReturnAware(env, self.gamma)
+
+    def remembered(
+        self, accumulated: Float[Array, ""], discount_so_far: Float[Array, ""], goal: Aim
+    ) -> Float[Array, " m"]:
+        """(s, c)."""
+        del goal
+        return jnp.stack([accumulated, discount_so_far])
 
     def relabel(
         self,

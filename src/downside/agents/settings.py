@@ -3,9 +3,10 @@
 import dataclasses
 import difflib
 import math
-import numbers
 from collections.abc import Mapping
 from typing import Any, Literal
+
+import numpy as np
 
 ACTIVATIONS = ("silu", "relu", "gelu", "tanh")
 OPTIMISERS = ("muon", "adam")
@@ -229,19 +230,21 @@ _REAL: Mapping[str, tuple[float, float, bool]] = {
 """Real numbers, with their range and whether the lower end belongs to it."""
 
 
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float | np.number) and not isinstance(value, bool)
+
+
 def _tidy(name: str, value: Any) -> Any:
     """The value in its proper type, or an error that says what is allowed."""
     if name in _WHOLE:
-        number = isinstance(value, numbers.Real) and not isinstance(value, bool)
-        if not number or float(value) != int(value) or value < _WHOLE[name]:
+        if not _is_number(value) or float(value) != int(value) or value < _WHOLE[name]:
             raise ValueError(f"`{name}` must be a whole number >= {_WHOLE[name]}, got {value!r}.")
         if name == "shifts" and value % 2 == 0:
             raise ValueError(f"`shifts` must be odd, so that no shift is among them; got {value}.")
         return int(value)
     if name in _REAL:
         low, high, closed = _REAL[name]
-        number = isinstance(value, numbers.Real) and not isinstance(value, bool)
-        inside = number and math.isfinite(value) and low <= value <= high
+        inside = _is_number(value) and math.isfinite(value) and low <= value <= high
         if not inside or (value == low and not closed):
             left = "[" if closed else "("
             right = ")" if high == math.inf else "]"

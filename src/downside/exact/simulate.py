@@ -24,20 +24,22 @@ def simulate(
     gamma: float,
     episodes: int,
     key: Key[Array, ""],
+    horizon: int | None = None,
     track: Callable[[Any, Float[Array, ""]], Float[Array, " m"]] | None = None,
 ) -> tuple[Float[np.ndarray, " episodes"], Float[np.ndarray, "episodes m"]]:
     """The discounted returns of independent episodes, in batches that fit into memory.
 
     With them come the largest values of `track` (of the state and the accumulated reward) along
-    each episode.
+    each episode. Episodes are cut after `horizon` steps: by default that of the environment.
     """
     track = _nothing if track is None else track
-    if env.horizon is None:
+    horizon = env.horizon if horizon is None else horizon
+    if horizon is None:
         raise ValueError("`env` must have a horizon to be simulated to its end, got None.")
     out = []
     for i, done in enumerate(range(0, episodes, _BATCH)):
         keys = jax.random.split(jax.random.fold_in(key, i), _BATCH)
-        returns, largest = _batch(env, policy, gamma, env.horizon, track, keys)
+        returns, largest = _batch(env, policy, gamma, horizon, track, keys)
         size = min(_BATCH, episodes - done)
         out.append((np.asarray(returns, float)[:size], np.asarray(largest, float)[:size]))
     returns, largest = zip(*out, strict=True)

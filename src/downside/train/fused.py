@@ -136,12 +136,12 @@ class Program(eqx.Module):
         beside = self.quantiles_beside * self.updates // settings.updates_per_step
         return make_optimiser(settings, beside + self.distribution_chunks * _DISTRIBUTION_CHUNK)
 
-    def measuring_horizon(self) -> int:
-        """After how many steps an episode that is measured is cut: when nothing counts any more."""
-        horizon, gamma = self.env.horizon, self.settings.gamma
-        if horizon is not None:
-            return horizon
-        return 1000 if gamma == 1.0 else min(1000, math.ceil(math.log(1e-3) / math.log(gamma)))
+
+def measuring_horizon(env: AbstractJaxEnv, gamma: float) -> int:
+    """After how many steps an episode that is measured is cut: when nothing counts any more."""
+    if env.horizon is not None:
+        return env.horizon
+    return 1000 if gamma == 1.0 else min(1000, math.ceil(math.log(1e-3) / math.log(gamma)))
 
 
 def make_program(
@@ -155,6 +155,7 @@ def make_program(
 # --- the start --------------------------------------------------------------------------------
 
 
+@eqx.filter_jit
 def begin(program: Program, algorithm: AbstractAlgorithm, key: Key[Array, ""]) -> Run:
     """A run that has seen random play and learned nothing yet."""
     settings = program.settings
@@ -226,9 +227,9 @@ def _random_returns(program: Program, key: Key[Array, ""]) -> Float[Array, " n"]
     env = program.env
     return greedy_returns(
         env,
-        lambda observation, mask, key: random_legal(key, mask),
+        lambda _, mask, key: random_legal(key, mask),
         gamma=program.settings.gamma,
-        horizon=program.measuring_horizon(),
+        horizon=measuring_horizon(program.env, program.settings.gamma),
         episodes=512,
         key=key,
     )
@@ -237,6 +238,7 @@ def _random_returns(program: Program, key: Key[Array, ""]) -> Float[Array, " n"]
 # --- one chunk --------------------------------------------------------------------------------
 
 
+@eqx.filter_jit
 def advance(program: Program, algorithm: AbstractAlgorithm, run: Run) -> tuple[Run, Metrics]:
     """From one outer step to the next."""
     settings = program.settings
@@ -429,13 +431,13 @@ def policy_returns(
         algorithm.wrap(program.env, goal),
         act,
         gamma=program.settings.gamma,
-        horizon=program.measuring_horizon(),
+        horizon=measuring_horizon(program.env, program.settings.gamma),
         episodes=episodes,
         key=key,
     )
 
 
-def _start_states(program: Program, key: Key[Array, ""]) -> Key[Array, " m"]:
+def _start_keys(key: Key[Array, ""]) -> Key[Array, " m"]:
     return jax.random.split(stream(key, "start states"), _START_STATES)
 
 
@@ -443,7 +445,7 @@ def _start_score(
     program: Program, algorithm: AbstractAlgorithm, networks: Networks, key: Key[Array, ""]
 ) -> Any:
     """What the networks expect at the start, on average over start states, for a goal."""
-    keys = _start_states(program, key)
+    keys = _start_keys(key)
 
     def score(goal: Goal) -> Float[Array, ""]:
         env = algorithm.wrap(program.env, goal)
@@ -462,7 +464,7 @@ def _learned_start(
     program: Program, algorithm: AbstractAlgorithm, networks: Networks, run: Run
 ) -> Float[Array, " n"]:
     env = algorithm.wrap(program.env, run.goal)
-    states = jax.vmap(env.initial_state)(_start_states(program, run.key))
+    states = jax.vmap(env.initial_state)(_start_keys(run.key))
     seen = jax.vmap(lambda one: algorithm.view(env.observe(one), run.goal))(states)
     quantiles = jax.vmap(networks.quantiles)(seen)
     return start_distribution(algorithm.objective, quantiles, jax.vmap(env.action_mask)(states))
@@ -478,6 +480,7 @@ def _where(condition: Bool[Array, ""], new: Any, old: Any) -> Any:
 # --- the end ----------------------------------------------------------------------------------
 
 
+@eqx.filter_jit
 def settle(program: Program, algorithm: AbstractAlgorithm, run: Run) -> tuple[Run, Array]:
     """Updates of the quantiles alone, for the policy that is kept: it does not change any more."""
     settings = program.settings
