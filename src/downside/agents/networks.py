@@ -1,5 +1,6 @@
 """The networks: any module from an observation to features, and a linear head on top of it."""
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -119,15 +120,19 @@ def scaled(network: Network, scale: Scale) -> Network:
     return eqx.tree_at(lambda one: one.scale, network, scale)
 
 
+@functools.cache  # one function for equal settings: agents that share them share what is compiled
+def _make_mlp(hidden: tuple[int, ...], activation: str) -> MakeTrunk:
+    return lambda key, size: MLP(key, size, hidden, activation)
+
+
 def make_trunk(network: Any, hidden: tuple[int, ...], activation: str) -> MakeTrunk:
     """How to make a trunk: from the settings, from a function of (key, size), or a given module."""
     if network is None:
-        return lambda key, size: MLP(key, size, hidden, activation)
+        return _make_mlp(hidden, activation)
     if isinstance(network, eqx.Module) and callable(network):
-        given: Any = network
-        return lambda *_: given
+        return lambda *_: network
     if callable(network):
-        return network
+        return network  # pyright: ignore[reportReturnType]
     raise TypeError(
         "`network` must be an eqx.Module from observation to features, or a function "
         f"(key, observation size) -> such a module, got {network!r}."

@@ -108,7 +108,7 @@ class StaticCVaR(AbstractAlgorithm):
         spread: Float[Array, ""],
         settings: Settings,
         start_score: Callable[[Target], Float[Array, ""]],
-    ) -> Target:
+    ) -> Float[Array, " m"]:
         """Targets around the present one."""
         del start_score
         return goal + jnp.linspace(-1.0, 1.0, settings.shifts) * settings.shift_span * spread

@@ -154,15 +154,16 @@ class SRM(AbstractAlgorithm):
 
 
 def refined_maximum(points: Float[Array, " m"], values: Float[Array, " m"]) -> Float[Array, ""]:
-    """Where a function is largest: the best of equally spaced points, or the top of the parabola
-    through it and its neighbours."""
+    """Where a function is largest: the best of equally spaced points (of several, the one nearest
+    to the middle), or the top of the parabola through it and its neighbours."""
     count = points.shape[0]
+    from_middle = jnp.abs(jnp.arange(count) - (count - 1) / 2)
+    best = jnp.argmin(jnp.where(values >= values.max(), from_middle, jnp.inf))
     if count < 3:
-        return points[jnp.argmax(values)]
-    middle = jnp.clip(jnp.argmax(values), 1, count - 2)
+        return points[best]
+    middle = jnp.clip(best, 1, count - 2)
     left, centre, right = values[middle - 1], values[middle], values[middle + 1]
     bend = left - 2.0 * centre + right
     offset = jnp.where(bend < 0.0, 0.5 * (left - right) / jnp.where(bend < 0.0, bend, 1.0), 0.0)
     inner = points[middle] + jnp.clip(offset, -1.0, 1.0) * (points[1] - points[0])
-    at_end = (values[0] >= values.max()) | (values[-1] >= values.max())
-    return jnp.where(at_end | (bend >= 0.0), points[jnp.argmax(values)], inner)
+    return jnp.where((best != middle) | (bend >= 0.0), points[best], inner)

@@ -38,6 +38,10 @@ class Settings:
     """Whether inputs and outputs are scaled by what the warm-up saw, and `kappa` and `relabel`
     are in units of the spread of returns. If not, they are in units of the rewards."""
 
+    rescale_until: float = 0.4
+    """Until which share of the run the spread of the inputs is measured anew at each outer step, if
+    `normalise`: a careful agent moves within a smaller range than random play does."""
+
     # --- updates ------------------------------------------------------------------------------
     optimiser: Literal["muon", "adam"] = "muon"
     """Muon for the square matrices of the hidden layers and Adam for the rest, or Adam alone."""
@@ -213,6 +217,7 @@ _CHOICES: Mapping[str, tuple[str, ...]] = {
 
 _REAL: Mapping[str, tuple[float, float, bool]] = {
     "gamma": (0.0, 1.0, False),
+    "rescale_until": (0.0, 1.0, True),
     "learning_rate": (0.0, math.inf, False),
     "final_learning_rate": (0.0, 1.0, True),
     "kappa": (0.0, math.inf, True),
@@ -237,7 +242,8 @@ def _is_number(value: Any) -> bool:
 def _tidy(name: str, value: Any) -> Any:
     """The value in its proper type, or an error that says what is allowed."""
     if name in _WHOLE:
-        if not _is_number(value) or float(value) != int(value) or value < _WHOLE[name]:
+        finite = _is_number(value) and math.isfinite(value)
+        if not finite or float(value) != int(value) or value < _WHOLE[name]:
             raise ValueError(f"`{name}` must be a whole number >= {_WHOLE[name]}, got {value!r}.")
         if name == "shifts" and value % 2 == 0:
             raise ValueError(f"`shifts` must be odd, so that no shift is among them; got {value}.")

@@ -11,7 +11,7 @@ from jaxtyping import Array, Float, Int, Key
 
 from downside.envs._parameters import check_choice, check_real, check_whole, choice, real, whole
 from downside.envs.core import AbstractJaxEnv, Transition, real_array
-from downside.envs.noise import systematic_normals
+from downside.envs.noise import mirrored_normals
 from downside.envs.prices import geometric_brownian, ornstein_uhlenbeck
 
 HOLD, EXERCISE = 0, 1
@@ -148,7 +148,7 @@ class AmericanPut(AbstractJaxEnv[OptionState]):
 
     def sample_noises(self, key: Key[Array, ""], count: int) -> Float[Array, " n"]:
         """Standard normal variables, one from each of `count` equally likely ranges."""
-        return systematic_normals(key, count)
+        return mirrored_normals(key, count)
 
     def next_price(
         self, price: Float[Array, "*shape"], noise: Float[ArrayLike, "*shape"]

@@ -11,7 +11,7 @@ from jaxtyping import Array, Bool, Float, Int, Key
 
 from downside.envs._parameters import check_real, check_whole, real, whole
 from downside.envs.core import AbstractJaxEnv, Transition, real_array
-from downside.envs.noise import systematic_uniforms
+from downside.envs.noise import mirrored_uniforms
 
 UP, RIGHT, DOWN, LEFT = range(4)
 _MOVES = np.array([(-1, 0), (0, 1), (1, 0), (0, -1)])
@@ -148,7 +148,7 @@ class CliffWalk(AbstractJaxEnv[GridState]):
 
     def sample_noises(self, key: Key[Array, ""], count: int) -> Int[Array, " n"]:
         """As `sample_noise`, each as often as `count` times its probability, give or take one."""
-        return self._noise_of(systematic_uniforms(key, count))
+        return self._noise_of(mirrored_uniforms(key, count))
 
     def _noise_of(self, uniform: Float[Array, "*shape"]) -> Int[Array, "*shape"]:
         thresholds = real_array(np.cumsum(self.noise_probabilities)[:2])

@@ -12,22 +12,26 @@ def check_count(count: int) -> None:
     check_whole("count", count, "It is the number of noises.", least=1)
 
 
-def systematic_uniforms(key: Key[Array, ""], count: int) -> Float[Array, " n"]:
-    r"""`count` uniform variables in (0, 1), one in each of `count` cells of equal width.
+def mirrored_uniforms(key: Key[Array, ""], count: int) -> Float[Array, " n"]:
+    r"""`count` uniform variables in (0, 1) that lie evenly and come in pairs, u and 1 - u.
 
-    $u_k = (U + k/n) \bmod 1$ for $k = 0, \dots, n-1$ with one $U \sim \text{Uniform}(0, 1)$ and
-    $n$ = `count`: systematic sampling, rotated, so that not only the whole but each $u_k$ alone is
-    uniform. An average of $f(u_k)$ is unbiased; if f is of bounded variation, the variance of the
-    average falls with $n^{-2}$ instead of $n^{-1}$.
+    With $m$ = ceil(`count` / 2), $v_k = (k + U_k)/m$ for $k = 0, \dots, m-1$ in an order that is
+    rotated at random, so that not only the whole but each of them alone is uniform; then
+    $1 - v_k$ (for an odd count, without the last). What an average over them is wrong by cancels in
+    pairs where f is monotone, as a value mostly is in a price; within a cell, little is left.
     """
     check_count(count)
-    shift = jax.random.uniform(key)
-    uniforms = (shift + jnp.arange(count, dtype=shift.dtype) / count) % 1.0
+    half = (count + 1) // 2
+    rotation_key, uniform_key = jax.random.split(key)
+    places = jax.random.uniform(uniform_key, (half,))
+    cells = (jnp.arange(half) + jax.random.randint(rotation_key, (), 0, half)) % half
+    uniforms = (cells + places) / half
+    uniforms = jnp.concatenate([uniforms, 1.0 - uniforms])[:count]
     # The largest number below 1 and its mirror image: rounding may have gone to 0 or 1.
-    margin = jnp.finfo(shift.dtype).epsneg
+    margin = jnp.finfo(uniforms.dtype).epsneg
     return jnp.clip(uniforms, margin, 1.0 - margin)
 
 
-def systematic_normals(key: Key[Array, ""], count: int) -> Float[Array, " n"]:
-    r"""`count` standard normal variables, $\Phi^{-1}(u_k)$ of `systematic_uniforms`; all finite."""
-    return jax.scipy.special.ndtri(systematic_uniforms(key, count))
+def mirrored_normals(key: Key[Array, ""], count: int) -> Float[Array, " n"]:
+    r"""`count` standard normal variables, $\Phi^{-1}(u_k)$ of `mirrored_uniforms`; all finite."""
+    return jax.scipy.special.ndtri(mirrored_uniforms(key, count))

@@ -13,7 +13,7 @@ from jaxtyping import Array, Bool, Float, Int, Key
 from downside.envs._outcomes import Outcomes, as_horizon, pack_outcomes
 from downside.envs._parameters import whole
 from downside.envs.core import AbstractJaxEnv, Transition, real_array
-from downside.envs.noise import systematic_uniforms
+from downside.envs.noise import mirrored_uniforms
 
 
 class TabularState(NamedTuple):
@@ -137,7 +137,7 @@ class Tabular(AbstractJaxEnv[TabularState]):
 
     def sample_noises(self, key: Key[Array, ""], count: int) -> Float[Array, " n"]:
         """Uniform variables, one from each of `count` ranges of equal width."""
-        return systematic_uniforms(key, count)
+        return mirrored_uniforms(key, count)
 
     def action_mask(self, state: TabularState) -> Bool[Array, " A"]:
         """The actions that are allowed; where the episode is over, all of them."""

@@ -56,6 +56,11 @@ class Replay(eqx.Module):
         )
         return Replay(storage, self.added + lived.action.shape[0])
 
+    def latest(self, count: int) -> Lived:
+        """The last so many transitions."""
+        index = (self.added - count + jnp.arange(count)) % self.capacity
+        return jax.tree.map(lambda leaf: leaf[index], self.storage)
+
     def sample(self, key: Key[Array, ""], count: int) -> Lived:
         """So many transitions, each as likely as any other."""
         index = jax.random.randint(key, (count,), 0, jnp.minimum(self.added, self.capacity))

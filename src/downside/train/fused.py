@@ -15,7 +15,13 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, Key
 
 from downside._random import stream
-from downside.agents.algorithm import AbstractAlgorithm, Goal, Measured, start_distribution
+from downside.agents.algorithm import (
+    AbstractAlgorithm,
+    Decision,
+    Goal,
+    Measured,
+    start_distribution,
+)
 from downside.agents.learner import (
     Learner,
     Networks,
@@ -115,7 +121,9 @@ class Program(eqx.Module):
 
     @property
     def distribution_chunks(self) -> int:
-        """How many calls of `settle` follow."""
+        """How many calls of `settle` follow: none where the quantiles are the policy."""
+        if self.settings.critic == "quantiles":
+            return 0
         return math.ceil(self.settings.distribution_fraction * self.updates / _DISTRIBUTION_CHUNK)
 
     @property
@@ -248,9 +256,7 @@ def advance(program: Program, algorithm: AbstractAlgorithm, run: Run) -> tuple[R
         exploration = _exploration(settings, run.vector_steps / total)
         return _step(program, algorithm, run, exploration)
 
-    run, (critic_losses, quantile_losses) = jax.lax.scan(
-        step, run, None, length=program.steps_per_chunk
-    )
+    run, (critic_losses, quantile_losses) = _scan(step, run, None, program.steps_per_chunk)
     run, value, predicted, returns = _outer(program, algorithm, run, run.vector_steps / total)
     metrics = Metrics(
         timesteps=run.vector_steps * settings.num_envs,
@@ -296,23 +302,8 @@ def _step(
     optimiser, quantile_optimiser = program._optimiser, program._quantile_optimiser
     unit = run.spread if settings.normalise else jnp.ones(())
 
-    def batch(networks: Networks, key: Key[Array, ""]):
-        amounts = (
-            settings.relabel
-            * unit
-            * jax.random.normal(stream(key, "relabel"), (settings.batch_size,))
-        )
-        sampled = replay.sample(stream(key, "sample"), settings.batch_size)
-        if settings.branches:
-            keys = jax.random.split(stream(key, "simulate"), settings.batch_size)
-            decisions = jax.vmap(
-                lambda state, amount, key: simulated_decision(
-                    algorithm, settings, env, networks, run.goal, state, amount, key
-                )
-            )(sampled.state, amounts, keys)
-        else:
-            decisions = jax.vmap(lambda one: lived_decision(env, one))(sampled)
-        return jax.vmap(lambda one, amount: relabelled(algorithm, one, amount))(decisions, amounts)
+    def batch(networks: Networks, key: Key[Array, ""]) -> Decision:
+        return _batch(settings, algorithm, env, networks, run.goal, replay, unit, key)
 
     def update(learner: Learner, key: Key[Array, ""]):
         decisions = batch(learner.networks, key)
@@ -323,7 +314,7 @@ def _step(
         )
 
     keys = jax.random.split(stream(key, "updates"), settings.updates_per_step)
-    learner, losses = jax.lax.scan(update, run.learner, keys)
+    learner, losses = _scan(update, run.learner, keys)
     quantile_loss = losses.mean()
     if program.quantiles_beside:
         decisions = _for_distribution(batch(learner.networks, stream(key, "quantiles")))
@@ -338,7 +329,45 @@ def _step(
     return run, (losses.mean(), quantile_loss)
 
 
-def _for_distribution(decisions: Any) -> Any:
+def _batch(
+    settings: Settings,
+    algorithm: AbstractAlgorithm,
+    env: AbstractJaxEnv,
+    networks: Networks,
+    goal: Goal,
+    replay: Replay,
+    unit: Float[Array, ""],
+    key: Key[Array, ""],
+) -> Decision:
+    """Decisions to learn from, simulated afresh or as they were lived through."""
+    noise = jax.random.normal(stream(key, "relabel"), (settings.batch_size,))
+    amounts = settings.relabel * unit * noise
+    sampled = replay.sample(stream(key, "sample"), settings.batch_size)
+    if settings.branches:
+        keys = jax.random.split(stream(key, "simulate"), settings.batch_size)
+        decisions = jax.vmap(
+            lambda state, amount, key: simulated_decision(
+                algorithm, settings, env, networks, goal, state, amount, key
+            )
+        )(sampled.state, amounts, keys)
+    else:
+        decisions = jax.vmap(lambda one: lived_decision(env, one))(sampled)
+    return jax.vmap(lambda one, amount: relabelled(algorithm, one, amount))(decisions, amounts)
+
+
+def _scan(step: Any, carry: Any, xs: Any, length: int | None = None) -> tuple[Any, Any]:
+    """`jax.lax.scan` over a carry that may hold functions: a network's activations, say."""
+    arrays, rest = eqx.partition(carry, eqx.is_array)
+
+    def of_arrays(arrays: Any, x: Any) -> tuple[Any, Any]:
+        carry, out = step(eqx.combine(arrays, rest), x)
+        return eqx.filter(carry, eqx.is_array), out
+
+    arrays, out = jax.lax.scan(of_arrays, arrays, xs, length=length)
+    return eqx.combine(arrays, rest), out
+
+
+def _for_distribution(decisions: Decision) -> Decision:
     """Of each decision the best action and one drawn at random, with a few outcomes."""
     actions = jnp.array([0, decisions.actions.shape[1] - 1])
     chosen = {
@@ -400,6 +429,8 @@ def _outer(
         start = _learned_start(program, algorithm, networks, run)
         moved = algorithm.learned_outer_step(run.goal, start, start_score, settings.outer_rate)
     predicted = algorithm.predicted_value(start_score(run.goal), run.goal)
+    if settings.normalise and settings.rescale_until > 0:
+        run = _rescaled(program, algorithm, run, due & (progress <= settings.rescale_until))
     run = eqx.tree_at(
         lambda one: (one.goal, one.has_goal, one.kept, one.spread),
         run,
@@ -411,6 +442,26 @@ def _outer(
         ),
     )
     return run, values[middle], predicted, returns[middle]
+
+
+def _rescaled(
+    program: Program, algorithm: AbstractAlgorithm, run: Run, due: Bool[Array, ""]
+) -> Run:
+    """The inputs scaled by their spread since the last outer step, half of the way."""
+    env = algorithm.wrap(program.env, run.goal)
+    count = min(program.steps_per_chunk * program.settings.num_envs, run.replay.capacity)
+    seen = jax.vmap(env.observe)(run.replay.latest(count).state)
+    measured = seen.std(axis=0)
+
+    def spreads(run: Run) -> list[Any]:
+        learner = run.learner
+        parts = (learner.networks, learner.targets)
+        networks = [n for part in parts for n in (part.critic, part.quantiles) if n is not None]
+        return [network.scale.input_spread for network in networks]
+
+    old = spreads(run)[0]
+    new = jnp.where(due & (measured > 1e-6), jnp.sqrt(old * measured), old)
+    return eqx.tree_at(spreads, run, [new for _ in spreads(run)])
 
 
 def policy_returns(
@@ -489,22 +540,9 @@ def settle(program: Program, algorithm: AbstractAlgorithm, run: Run) -> tuple[Ru
     unit = run.spread if settings.normalise else jnp.ones(())
 
     def update(learner: Learner, key: Key[Array, ""]):
-        sampled = run.replay.sample(stream(key, "sample"), settings.batch_size)
-        amounts = (
-            settings.relabel
-            * unit
-            * jax.random.normal(stream(key, "relabel"), (settings.batch_size,))
+        decisions = _batch(
+            settings, algorithm, env, kept.networks, kept.goal, run.replay, unit, key
         )
-        keys = jax.random.split(stream(key, "simulate"), settings.batch_size)
-        decisions = jax.vmap(
-            lambda state, amount, key: relabelled(
-                algorithm,
-                simulated_decision(
-                    algorithm, settings, env, kept.networks, kept.goal, state, amount, key
-                ),
-                amount,
-            )
-        )(sampled.state, amounts, keys)
         return update_quantiles(
             algorithm, settings, optimiser, learner, _for_distribution(decisions), kept.goal, unit
         )
@@ -517,7 +555,7 @@ def settle(program: Program, algorithm: AbstractAlgorithm, run: Run) -> tuple[Ru
         is_leaf=lambda leaf: leaf is None,
     )
     key = stream(run.key, "settle", learner.quantile_updates)
-    learner, losses = jax.lax.scan(update, learner, jax.random.split(key, _DISTRIBUTION_CHUNK))
+    learner, losses = _scan(update, learner, jax.random.split(key, _DISTRIBUTION_CHUNK))
     kept = eqx.tree_at(lambda one: one.networks.quantiles, kept, learner.networks.quantiles)
     run = eqx.tree_at(lambda one: (one.learner, one.kept), run, (learner, kept))
     return run, losses.mean()

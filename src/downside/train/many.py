@@ -54,6 +54,10 @@ def train_many(
     Returns:
         The agents, in the order of `risks` and, for each, of `seeds`.
     """
+    if isinstance(risks, str | AbstractSpectralRisk):
+        raise TypeError(
+            f"`risks` must be a list of measures, got {risks!r}. Pass [{str(risks)!r}] for one."
+        )
     seeds = list(seeds)
     agents = [
         agent(

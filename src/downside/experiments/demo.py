@@ -1,0 +1,89 @@
+"""The main job in a few minutes: train QR-SRM on mean reversion, and see how far from the optimum
+it is."""
+
+import time
+from pathlib import Path
+
+import numpy as np
+
+from downside._files import whole_file
+from downside.evaluation import Evaluation, evaluate
+from downside.exact import Plan, solve
+from downside.experiments._tables import show, terminal
+from downside.experiments.agents import EPISODES, EVALUATION_SEED, PAPER
+from downside.experiments.optimum import ENVIRONMENT, GAMMA, OBJECTIVES
+from downside.runs import run_folder
+from downside.train import QRSRM, Agent
+
+RISK = "cvar(0.5)"
+
+
+def main(folder: Path | None = None, seed: int = 0) -> bool:
+    """Trains, solves, compares; says whether the agent beats the paper's."""
+    console = terminal()
+    agent = QRSRM(ENVIRONMENT, risk=RISK, seed=seed, gamma=GAMMA)
+    console.print(f"Training {agent.name} for {agent.risk} on {ENVIRONMENT}")
+    begin = time.perf_counter()
+    agent.learn(progress_bar=True)
+    seconds = time.perf_counter() - begin
+    found = evaluate(agent, episodes=EPISODES, seed=EVALUATION_SEED)
+    plan = solve(ENVIRONMENT, RISK, gamma=GAMMA, episodes=200_000, progress_bar=True)
+
+    value, (low, high) = found.value(RISK), found.interval(RISK)
+    paper = PAPER[OBJECTIVES.index(RISK)]
+    rows = [
+        ("doing nothing", "0.0000", "", "0%"),
+        ("QR-SRM in the paper", f"{paper:.4f}", "", f"{paper / plan.value:.0%}"),
+        ("QR-SRM, ours", f"{value:.4f}", f"{low:.4f} to {high:.4f}", f"{value / plan.value:.0%}"),
+        ("the optimum (exact planner)", f"{plan.value:.4f}", "", "100%"),
+    ]
+    header = ("mean of the worse half of outcomes", "value", "95% interval", "of the optimum")
+    show(console, f"Mean-reversion trading, {RISK}, {len(found):,} fresh episodes", header, rows)
+    folder = folder or run_folder(ENVIRONMENT, "qrsrm", agent.risk, seed)
+    picture = folder / "demo.png"
+    _draw(agent, found, plan, paper, picture)
+    console.print(f"Trained in {seconds:.0f} s. Picture: {picture}")
+    return value > paper
+
+
+def _draw(agent: Agent, found: Evaluation, plan: Plan, paper: float, path: Path) -> None:
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(10.5, 4), layout="constrained")
+    left, right = figure.subplots(1, 2)
+    steps = [entry["timesteps"] / 1000 for entry in agent.history]
+    left.plot(steps, [entry["value"] for entry in agent.history], color="#0072B2", label="achieved")
+    left.plot(
+        steps,
+        [entry["predicted"] for entry in agent.history],
+        color="#56B4E9",
+        linestyle=":",
+        label="predicted by the networks",
+    )
+    left.axhline(plan.value, color="#D55E00", label=f"optimum, {plan.value:.3f}")
+    left.axhline(paper, color="#999999", linestyle="--", label=f"the paper's agent, {paper:.2f}")
+    left.set(
+        title=f"{agent.risk} while learning",
+        xlabel="thousand environment steps",
+        ylabel="value",
+        ylim=(plan.value - 1.2, plan.value + 0.3),
+    )
+    left.legend(frameon=False, loc="lower right")
+    low, high = np.quantile(plan.returns, [0.001, 0.999])
+    bins = list(np.linspace(low, high, 80))
+    right.hist(plan.returns, bins, density=True, color="#D55E00", alpha=0.35, label="the optimum")
+    right.hist(
+        found.returns, bins, density=True, histtype="step", color="#0072B2", label="the agent"
+    )
+    right.axvline(plan.value, color="#D55E00")
+    right.axvline(found.value(agent.risk), color="#0072B2")
+    right.set(
+        title="Returns of an episode, and their value (lines)",
+        xlabel="discounted return",
+        yticks=[],
+    )
+    right.legend(frameon=False)
+    for axis in (left, right):
+        axis.spines[["top", "right"]].set_visible(False)
+    with whole_file(path) as temporary:
+        figure.savefig(temporary, dpi=150)

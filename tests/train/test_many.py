@@ -1,0 +1,55 @@
+import jax
+import numpy as np
+import pytest
+
+import downside as ds
+
+from .tiny import CHUNK, ENV, TINY, TWO
+
+RISKS = ["mean", "cvar(0.5)", "exponential(4)"]
+
+
+@pytest.fixture(scope="module")
+def many():
+    """Six agents in two groups of three, so that each group mixes measures and seeds."""
+    return ds.train_many(ENV, risks=RISKS, seeds=[0, 1], total_timesteps=TWO, together=3, **TINY)
+
+
+def test_agents_come_in_the_order_of_measures_and_seeds(many):
+    said = [(str(one.risk), one.seed) for one in many]
+    assert said == [(risk, seed) for risk in RISKS for seed in (0, 1)]
+    assert [one.num_timesteps for one in many] == [TWO] * 6
+
+
+@pytest.mark.parametrize(("index", "risk", "seed"), [(0, 0, 0), (2, 1, 0), (3, 1, 1), (5, 2, 1)])
+def test_each_is_what_it_would_be_alone(many, index, risk, seed):
+    # The measures have 0, 1 and 64 levels: together they are padded to the longest.
+    alone = ds.QRSRM(ENV, risk=RISKS[risk], seed=seed, **TINY).learn(TWO)
+    together = many[index]
+    for one, other in zip(alone.history, together.history, strict=True):
+        for name in ("value", "best", "mean", "critic_loss", "predicted"):
+            np.testing.assert_allclose(other[name], one[name], rtol=2e-3, atol=2e-4)
+    pairs = zip(jax.tree.leaves(alone.networks), jax.tree.leaves(together.networks), strict=True)
+    for one, other in pairs:
+        np.testing.assert_allclose(other, one, rtol=2e-3, atol=2e-4)
+    z = np.linspace(-2.0, 2.0, 9)
+    assert together.utility is not None
+    assert alone.utility is not None
+    np.testing.assert_allclose(together.utility(z), alone.utility(z), rtol=2e-3, atol=2e-4)
+
+
+def test_they_are_agents_like_any_other(many):
+    observation, _ = many[0].wrap().reset(seed=0)
+    for one in many:
+        assert one.predict(observation)[0] in range(5)
+        assert one.simulate_returns(10, seed=0).shape == (10,)
+        assert np.all(np.diff(one.return_distribution(observation)) >= 0.0)
+
+
+def test_wrong_arguments_are_refused():
+    with pytest.raises(ValueError, match="`risks` and `seeds` must each have at least one entry"):
+        ds.train_many(ENV, risks=[], **TINY)
+    with pytest.raises(TypeError, match=r"`risks` must be a list of measures, .* Pass \['mean'\]"):
+        ds.train_many(ENV, risks="mean", **TINY)
+    with pytest.raises(ValueError, match="`together` must be a whole number >= 1, got 0"):
+        ds.train_many(ENV, risks=["mean"], total_timesteps=CHUNK, together=0, **TINY)
