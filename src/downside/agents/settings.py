@@ -103,7 +103,7 @@ class Settings:
     neutral_fraction: float = 0.1
     """Share of the run in which the mean is maximised, before the first outer step: a start that
     is never in the trap of doing nothing."""
-    distribution_fraction: float = 0.15
+    distribution_fraction: float = 0.1
     """Updates of the quantiles alone at the end, for the policy that is kept, as a share of all."""
 
     total_timesteps: int = 768_000

@@ -2,7 +2,7 @@
 
 import dataclasses
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, ClassVar
 
 import equinox as eqx
@@ -103,6 +103,7 @@ class Agent:
         self.history: list[dict[str, float]] = []
         self._make_trunk = make_trunk(network, self.settings.hidden, self.settings.activation)
         self._algorithm = self.algorithm_class.make(self.risk, self.settings)
+        self._program: fused.Program | None = None
         self._run: fused.Run | None = None
 
     # --- learning -----------------------------------------------------------------------------
@@ -124,30 +125,45 @@ class Agent:
             callback: called after each outer step with the agent; returning False ends training.
             progress_bar: whether to show steps, speed and the value reached.
         """
-        wanted = check_timesteps(total_timesteps, self.settings)
-        program = fused.make_program(self.env, self.settings, self._make_trunk, wanted)
-        done = len(self.history)
-        program = dataclasses.replace(program, chunks=program.chunks + done)
-        if self._run is None:
-            self._run = fused.begin(program, self._algorithm, jax.random.key(self.seed))
-        begin = time.perf_counter()
-        with TrainingBar(
-            f"{self.name} {self.risk}",
-            self.num_timesteps,
-            program.chunks * program.steps_per_chunk * self.settings.num_envs,
-            disable=not progress_bar,
-        ) as bar:
-            while len(self.history) < program.chunks:
-                self._run, metrics = fused.advance(program, self._algorithm, self._run)
-                elapsed = time.perf_counter() - begin
-                self.history.append({**as_record(metrics), "seconds": elapsed})
-                bar.update(self.num_timesteps, self.history[-1]["best"])
+        training = self.training(total_timesteps)
+        with TrainingBar(f"{self.name} {self.risk}", disable=not progress_bar) as bar:
+            for done, total in training:
+                bar.update(done, total, self.history[-1]["best"])
                 if callback is not None and callback(self) is False:
                     break
             bar.say("learning the return distribution of the policy")
-            for _ in range(program.distribution_chunks):
-                self._run, _ = fused.settle(program, self._algorithm, self._run)
+            self.settle()
         return self
+
+    def training(self, total_timesteps: int | None = None) -> Iterator[tuple[int, int]]:
+        """`learn` one outer step at a time: yields the steps done and the steps there will be.
+
+        For loops of your own; call `settle` in the end.
+        """
+        wanted = check_timesteps(total_timesteps, self.settings)
+        program = fused.make_program(self.env, self.settings, self._make_trunk, wanted)
+        chunks = program.chunks + len(self.history)
+        self._program = program = dataclasses.replace(program, chunks=chunks)
+        if self._run is None:
+            self._run = fused.begin(program, self._algorithm, jax.random.key(self.seed))
+        total = chunks * program.steps_per_chunk * self.settings.num_envs
+        begin = time.perf_counter()
+        while len(self.history) < chunks:
+            self._run, metrics = fused.advance(program, self._algorithm, self._run)
+            record = {name: float(value) for name, value in metrics._asdict().items()}
+            self.history.append({**record, "seconds": time.perf_counter() - begin})
+            yield self.num_timesteps, total
+
+    def settle(self) -> None:
+        """Learns the return distribution of the policy that is kept, which stays as it is.
+
+        Where the quantiles are learned together with the policy there is nothing to do.
+        """
+        program = self._program
+        if program is None or self._run is None:
+            raise RuntimeError("The agent has not learned anything yet: call `learn` first.")
+        for _ in range(program.distribution_chunks):
+            self._run, _ = fused.settle(program, self._algorithm, self._run)
 
     @property
     def name(self) -> str:
@@ -308,11 +324,6 @@ def check_timesteps(total_timesteps: Any, settings: Settings) -> int:
             f"environment steps; the preset's is {settings.total_timesteps:,}."
         )
     return int(total_timesteps)
-
-
-def as_record(metrics: fused.Metrics) -> dict[str, float]:
-    """Metrics as plain numbers."""
-    return {name: float(value) for name, value in metrics._asdict().items()}
 
 
 @eqx.filter_jit

@@ -6,6 +6,7 @@ environments, exploration, replay, updates, target networks and the outer step, 
 its risk measure only as data, so that it can be mapped over runs (`many.py`).
 """
 
+import functools
 import math
 from typing import Any, NamedTuple
 
@@ -45,6 +46,10 @@ from downside.train.experience import (
     simulated_decision,
 )
 from downside.train.rollout import greedy_returns, random_legal
+
+compiled = functools.partial(eqx.filter_jit, compiler_options={"xla_cpu_multi_thread_eigen": False})
+"""One core for each run. Two make a run of this size no faster; two runs side by side do use them
+(`many.py`). And a result does not depend on how many cores there are."""
 
 _START_STATES = 32
 """Start states that the learned outer step and the predicted value look at."""
@@ -163,7 +168,7 @@ def make_program(
 # --- the start --------------------------------------------------------------------------------
 
 
-@eqx.filter_jit
+@compiled
 def begin(program: Program, algorithm: AbstractAlgorithm, key: Key[Array, ""]) -> Run:
     """A run that has seen random play and learned nothing yet."""
     settings = program.settings
@@ -246,7 +251,7 @@ def _random_returns(program: Program, key: Key[Array, ""]) -> Float[Array, " n"]
 # --- one chunk --------------------------------------------------------------------------------
 
 
-@eqx.filter_jit
+@compiled
 def advance(program: Program, algorithm: AbstractAlgorithm, run: Run) -> tuple[Run, Metrics]:
     """From one outer step to the next."""
     settings = program.settings
@@ -531,7 +536,7 @@ def _where(condition: Bool[Array, ""], new: Any, old: Any) -> Any:
 # --- the end ----------------------------------------------------------------------------------
 
 
-@eqx.filter_jit
+@compiled
 def settle(program: Program, algorithm: AbstractAlgorithm, run: Run) -> tuple[Run, Array]:
     """Updates of the quantiles alone, for the policy that is kept: it does not change any more."""
     settings = program.settings

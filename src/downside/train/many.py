@@ -1,6 +1,14 @@
-"""Many agents in one compiled program: risk measures x seeds."""
+"""Many agents with one compiled program: risk measures x seeds.
 
-from collections.abc import Iterable, Mapping, Sequence
+On a CPU each agent runs on a core of its own, as many at a time as there are cores: batched, the
+small matrices of many agents multiply more slowly than one after the other (docs/agents.md has the
+measurement). On an accelerator they are one batch, in one program.
+"""
+
+import os
+import threading
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from typing import Any
 
 import equinox as eqx
@@ -12,7 +20,7 @@ import numpy as np
 from downside.envs import AbstractJaxEnv
 from downside.risk import AbstractSpectralRisk
 from downside.train import fused
-from downside.train.agent import QRSRM, Agent, as_record, check_timesteps
+from downside.train.agent import QRSRM, Agent, check_timesteps
 from downside.train.progress import TrainingBar
 
 _MOST_BYTES = 4 * 2**30
@@ -29,14 +37,16 @@ def train_many(
     total_timesteps: int | None = None,
     env_kwargs: Mapping[str, Any] | None = None,
     network: Any = None,
+    engine: str | None = None,
     together: int | None = None,
     progress_bar: bool = False,
     **changes: Any,
 ) -> list[Agent]:
-    """Trains an agent for each risk measure and each seed, side by side in one program.
+    """Trains an agent for each risk measure and each seed.
 
-    The measures are data to the program: it is compiled once, whatever they are. Each agent is
-    what it would be if it were trained alone, up to rounding.
+    Measures are data to the program: it is compiled once for all that have as many levels. With
+    the engine "threads" each agent is bit for bit what it would be if it were trained alone; with
+    "vmap", up to rounding.
 
     Arguments:
         env: an environment written in JAX, as for a single agent.
@@ -47,7 +57,10 @@ def train_many(
         total_timesteps: environment steps of each agent.
         env_kwargs: with an id, the parameters of the environment.
         network: as for a single agent.
-        together: how many agents at a time; by default as many as fit into memory.
+        engine: "threads", an agent to a core, or "vmap", all agents in one batch; by default the
+            first on a CPU and the second elsewhere.
+        together: how many agents at a time; by default as many as there are cores, or as fit into
+            memory.
         progress_bar: whether to show how far it is.
         **changes: any field of `ds.Settings`, by name.
 
@@ -74,26 +87,86 @@ def train_many(
     ]
     if not agents:
         raise ValueError("`risks` and `seeds` must each have at least one entry, got none.")
-    first = agents[0]
-    wanted = check_timesteps(total_timesteps, first.settings)
-    program = fused.make_program(first.env, first.settings, first._make_trunk, wanted)
-    levels = max(one._algorithm.objective.levels.shape[0] for one in agents)
-    size = _group_size(agents, program) if together is None else together
-    if isinstance(size, bool) or not isinstance(size, int | np.integer) or size < 1:
+    if engine is None:
+        engine = "threads" if jax.default_backend() == "cpu" else "vmap"
+    if engine not in ("threads", "vmap"):
+        raise ValueError(f"`engine` must be 'threads' or 'vmap', got {engine!r}.")
+    if together is not None and (
+        isinstance(together, bool) or not isinstance(together, int | np.integer) or together < 1
+    ):
         raise ValueError(f"`together` must be a whole number >= 1, got {together!r}.")
-    steps = program.chunks * program.steps_per_chunk * first.settings.num_envs
-    with TrainingBar(
-        f"{first.name}, {len(agents)} agents", 0, steps * len(agents), disable=not progress_bar
-    ) as bar:
-        for begin in range(0, len(agents), size):
-            _train(agents[begin : begin + size], program, levels, bar, begin * steps)
+    title = f"{agents[0].name}, {len(agents)} agents"
+    with TrainingBar(title, disable=not progress_bar) as bar:
+        if engine == "threads":
+            _train_in_threads(agents, total_timesteps, together or _cores(), bar)
+        else:
+            _train_in_batches(agents, total_timesteps, together, bar)
     return agents
 
 
-def _train(
-    agents: Sequence[Agent], program: fused.Program, levels: int, bar: TrainingBar, done: int
+# --- an agent to a core -----------------------------------------------------------------------
+
+
+def _train_in_threads(
+    agents: Sequence[Agent], total_timesteps: int | None, workers: int, bar: TrainingBar
 ) -> None:
-    """Trains a group of agents together."""
+    compiling = {_levels(one): threading.Lock() for one in agents}
+    done = dict.fromkeys(range(len(agents)), 0)
+    stop = threading.Event()
+
+    def train(number: int) -> None:
+        agent = agents[number]
+        steps = agent.training(total_timesteps)
+        with compiling[_levels(agent)]:  # whoever comes first compiles for those who wait
+            next(steps)
+        for done[number], total in steps:
+            if stop.is_set():
+                return
+            best = np.mean([one.history[-1]["best"] for one in agents if one.history])
+            bar.update(sum(done.values()), total * len(agents), float(best))
+        agent.settle()
+
+    with ThreadPoolExecutor(workers) as pool:
+        waiting = [pool.submit(train, number) for number in range(len(agents))]
+        try:
+            for one in as_completed(waiting):
+                one.result()
+        finally:  # an error or Ctrl-C in one of them ends them all, after their present step
+            stop.set()
+            pool.shutdown(wait=False, cancel_futures=True)
+
+
+def _levels(agent: Agent) -> int:
+    return agent._algorithm.objective.levels.shape[0]
+
+
+def _cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+# --- one batch --------------------------------------------------------------------------------
+
+
+def _train_in_batches(
+    agents: Sequence[Agent], total_timesteps: int | None, together: int | None, bar: TrainingBar
+) -> None:
+    first = agents[0]
+    wanted = check_timesteps(total_timesteps, first.settings)
+    program = fused.make_program(first.env, first.settings, first._make_trunk, wanted)
+    levels = max(_levels(one) for one in agents)
+    size = together or _group_size(agents, program)
+    for begin in range(0, len(agents), size):
+        group = agents[begin : begin + size]
+        for chunk, best in _train(group, program, levels):
+            per_chunk = program.steps_per_chunk * program.settings.num_envs
+            done = (begin * program.chunks + (chunk + 1) * len(group)) * per_chunk
+            bar.update(done, program.chunks * len(agents) * per_chunk, best)
+
+
+def _train(
+    agents: Sequence[Agent], program: fused.Program, levels: int
+) -> Iterator[tuple[int, float]]:
+    """Trains a group of agents together; yields the chunk and the mean of their best values."""
     algorithms = _stack(
         [one.algorithm_class.make(one.risk, one.settings, levels) for one in agents]
     )
@@ -101,17 +174,17 @@ def _train(
     for chunk in range(program.chunks):
         run, metrics = _advance(program, algorithms, run)
         for i, one in enumerate(agents):
-            one.history.append(as_record(jax.tree.map(lambda leaf, i=i: leaf[i], metrics)))
-        per_chunk = program.steps_per_chunk * program.settings.num_envs * len(agents)
-        bar.update(done + (chunk + 1) * per_chunk, float(np.mean(metrics.best)))
+            record = {name: float(values[i]) for name, values in metrics._asdict().items()}
+            one.history.append(record)
+        yield chunk, float(np.mean(metrics.best))
     for _ in range(program.distribution_chunks):
         run, _ = _settle(program, algorithms, run)
     for i, one in enumerate(agents):
-        own, own_run = (
+        one._program = program
+        one._algorithm, one._run = (
             jax.tree.map(lambda leaf, i=i: leaf[i] if eqx.is_array(leaf) else leaf, part)
             for part in (algorithms, run)
         )
-        one._algorithm, one._run = own, own_run
 
 
 # One program for all of them; the environment and the settings are shared.

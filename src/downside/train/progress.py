@@ -16,7 +16,7 @@ from rich.progress import (
 class TrainingBar:
     """One line on the terminal that follows a run; nothing at all if it is disabled."""
 
-    def __init__(self, title: str, done: int, total: int, *, disable: bool):
+    def __init__(self, title: str, *, disable: bool):
         self._bar = Progress(
             TextColumn("{task.description}"),
             BarColumn(),
@@ -28,10 +28,7 @@ class TrainingBar:
             console=Console(stderr=True),
             disable=disable,
         )
-        self._first = done
-        self._task = self._bar.add_task(
-            title, completed=done, total=total, speed="", said="compiling"
-        )
+        self._task = self._bar.add_task(title, total=None, speed="", said="compiling")
 
     def __enter__(self) -> "TrainingBar":
         self._bar.start()
@@ -45,11 +42,12 @@ class TrainingBar:
     ) -> None:
         self._bar.stop()
 
-    def update(self, done: int, value: float) -> None:
-        """So many steps are done, and the best policy so far is worth this."""
+    def update(self, done: int, total: int, value: float) -> None:
+        """So many steps are done of so many, and the best policy so far is worth this."""
         elapsed = self._bar.tasks[0].elapsed or 0.0
-        speed = f"{(done - self._first) / elapsed:,.0f} steps/s" if elapsed > 0 else ""
-        self._bar.update(self._task, completed=done, speed=speed, said=f"best {value:.4f}")
+        speed = f"{done / elapsed:,.0f} steps/s" if elapsed > 0 else ""
+        said = f"best {value:.4f}"
+        self._bar.update(self._task, completed=done, total=total, speed=speed, said=said)
 
     def say(self, text: str) -> None:
         """Something else is being done."""
