@@ -3,11 +3,11 @@ PYTHON ?= python3
 BIN := .venv/bin
 WORKERS ?= 2
 
-.PHONY: demo test lint format types unit bench clean
+.PHONY: demo test lint format types unit bench bench-update clean
 
 demo: .venv/.installed
 	$(BIN)/downside reproduce example1
-	$(BIN)/downside solve downside/AmericanPut-v0 --risk "0.5*mean + 0.5*cvar(0.2)" --gamma 1
+	$(BIN)/downside reproduce demo
 
 test: lint types unit
 
@@ -28,6 +28,17 @@ unit: .venv/.installed-dev
 bench: .venv/.installed
 	$(BIN)/python benchmarks/utility.py
 	$(BIN)/python benchmarks/planner.py
+
+# PyTorch and stable-baselines3 are for this comparison alone and stay out of .venv.
+bench-update: .venv/.installed .venv-bench/.installed
+	$(BIN)/python benchmarks/update.py
+
+.venv-bench/.installed: | .venv/bin/python
+	$(PYTHON) -m venv .venv-bench
+	.venv-bench/bin/python -m pip install --quiet --disable-pip-version-check torch==2.13.0
+	.venv-bench/bin/python -m pip install --quiet --disable-pip-version-check \
+		stable-baselines3==2.9.2 sb3-contrib==2.9.2
+	@touch $@
 
 clean:
 	rm -rf .venv .venv-bench build dist

@@ -189,8 +189,14 @@ def _value(text: str) -> Any:
 class Reproduce:
     """Reproduce a table or figure of the paper, beside the paper's figures."""
 
-    name: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="{example1,example2,optimum}")]
-    """Which one: example1, example2, or optimum (mean reversion solved for the paper's table)."""
+    name: Annotated[
+        tyro.conf.Positional[str],
+        tyro.conf.arg(metavar="{example1,example2,optimum,demo,agents,agents_paper,ablation,put}"),
+    ]
+    """Which one: example1, example2; optimum (mean reversion solved for the paper's table); demo
+    (one agent beside the optimum, in minutes); agents (QR-SRM for all objectives of the table, five
+    seeds); agents_paper (the same with the paper's settings); ablation (what each of our choices
+    adds); put (exercise boundaries of the American put)."""
 
     def run(self) -> None:
         """Runs the experiment; an error if a figure differs from the paper's."""

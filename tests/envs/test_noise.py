@@ -50,8 +50,8 @@ def test_every_normal_alone_is_standard_normal_and_so_are_all_of_them(core):
     drawn = noises(core)
     for k in range(COUNT):
         assert kstest(drawn[:, k], norm.cdf).pvalue > 1e-4
-    # Evenly spread as they are, all of them pooled fit as well as independent ones would: of half as
-    # many, the largest distance is mostly below 1.63 / sqrt(160,000) = 0.0041.
+    # Evenly spread as they are, all of them pooled fit as well as half as many independent ones
+    # would, whose largest distance is mostly below 1.63 / sqrt(160,000) = 0.0041.
     pooled = np.sort(drawn.ravel())
     assert np.abs(norm.cdf(pooled) - (np.arange(pooled.size) + 0.5) / pooled.size).max() < 0.0041
     np.testing.assert_allclose([pooled.mean(), pooled.std()], [0.0, 1.0], atol=1e-3)
@@ -93,7 +93,9 @@ def test_the_share_of_slips_varies_far_less_than_over_independent_ones():
 @pytest.mark.parametrize("count", [1, 3, 7, 8, 64, 1000])
 @pytest.mark.parametrize("shift", [0.0, 1e-7, 0.5, np.float32(1.0) - np.float32(2**-24)])
 def test_no_normal_is_infinite_whatever_the_uniform_is(monkeypatch, count, shift):
-    monkeypatch.setattr(jax.random, "uniform", lambda key, shape: jnp.full(shape, shift, jnp.float32))
+    monkeypatch.setattr(
+        jax.random, "uniform", lambda key, shape: jnp.full(shape, shift, jnp.float32)
+    )
     uniforms = mirrored_uniforms(jax.random.key(0), count)
     assert (uniforms > 0.0).all()
     assert (uniforms < 1.0).all()

@@ -9,7 +9,7 @@ import pytest
 
 import downside as ds
 from downside.envs import GymnasiumFace, GymnasiumVectorFace
-from downside.train.agent import _Policy
+from downside.train.agent import _Policy, check_timesteps
 
 from .tiny import CHUNK, COMMON, ENV, TINY, TWO
 
@@ -85,15 +85,13 @@ def test_learning_again_goes_on(trained):
 
 @pytest.mark.parametrize("wanted", [0, -5, np.nan, True, "many"])
 def test_timesteps_must_be_a_positive_number(wanted):
-    from downside.train.agent import check_timesteps
-
     with pytest.raises(ValueError, match=r"`total_timesteps` must be a number >= 1, got"):
         check_timesteps(wanted, make().settings)
 
 
 def test_without_a_number_of_steps_the_settings_say_it():
-    agent = make(total_timesteps=TWO).learn()
-    assert agent.num_timesteps == TWO
+    assert check_timesteps(None, make(total_timesteps=TWO).settings) == TWO
+    assert check_timesteps(1e3, make().settings) == 1000
 
 
 def test_the_preset_of_the_paper_runs_with_a_network_of_ones_own():

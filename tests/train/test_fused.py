@@ -15,13 +15,15 @@ from downside.agents.networks import make_trunk
 from downside.envs import CliffWalk, MeanReversion
 from downside.risk import CVaR
 from downside.train import fused
+from downside.train.outer import policy_returns
+from downside.train.program import make_program, measuring_horizon
 
 from .tiny import CHUNK, ENV, TINY, TWO
 
 
 def program(total, env=ENV, **changes):
     settings = Settings(**{**TINY, **changes})
-    return fused.make_program(env, settings, make_trunk(None, (16, 16), "silu"), total)
+    return make_program(env, settings, make_trunk(None, (16, 16), "silu"), total)
 
 
 @pytest.fixture(scope="module")
@@ -65,13 +67,13 @@ def test_quantiles_are_learned_beside_a_critic_where_the_outer_step_needs_them(
 
 
 def test_episodes_are_measured_until_nothing_counts_any_more():
-    assert fused.measuring_horizon(MeanReversion(periods=7), 0.5) == 7
+    assert measuring_horizon(MeanReversion(periods=7), 0.5) == 7
     endless = CliffWalk(horizon=None)
     # 0.5^10 < 0.001 < 0.5^9; 0.99^688 < 0.001; never for 1, nor soon for 0.9999.
-    assert fused.measuring_horizon(endless, 0.5) == 10
-    assert fused.measuring_horizon(endless, 0.99) == 688
-    assert fused.measuring_horizon(endless, 1.0) == 1000
-    assert fused.measuring_horizon(endless, 0.9999) == 1000
+    assert measuring_horizon(endless, 0.5) == 10
+    assert measuring_horizon(endless, 0.99) == 688
+    assert measuring_horizon(endless, 1.0) == 1000
+    assert measuring_horizon(endless, 0.9999) == 1000
 
 
 def test_exploration_declines_to_its_last_value():
@@ -82,7 +84,7 @@ def test_exploration_declines_to_its_last_value():
 
 def test_the_value_that_is_kept_is_that_of_the_policy_that_is_kept(trained):
     run, made = trained._run, program(TWO)
-    returns = fused.policy_returns(
+    returns = policy_returns(
         made,
         trained._algorithm,
         run.kept.networks,

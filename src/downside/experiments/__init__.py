@@ -3,7 +3,7 @@
 import importlib
 from types import ModuleType
 
-NAMES = ("example1", "example2", "optimum", "demo", "agents", "agents_paper", "put")
+NAMES = ("example1", "example2", "optimum", "demo", "agents", "agents_paper", "ablation", "put")
 
 
 def load(name: str) -> ModuleType:

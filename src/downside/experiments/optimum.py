@@ -3,18 +3,13 @@
 Writes `results/mean-reversion-optimum.csv`: one row for each pair of a plan and a measure.
 """
 
-import csv
-import importlib.metadata
-import io
-import json
-import platform
 import time
 from pathlib import Path
 
 from rich.console import Console
 
-from downside._files import write_text
 from downside.exact import Plan, solve
+from downside.experiments._study import write_about, write_rows
 from downside.experiments._tables import show, terminal
 
 ENVIRONMENT = "downside/MeanReversion-v0"
@@ -69,23 +64,16 @@ def _rows(plan: Plan, objective: str, seconds: float) -> list[dict[str, object]]
 
 
 def _write(rows: list[dict[str, object]], results: Path, seed: int) -> None:
-    text = io.StringIO()
-    writer = csv.DictWriter(text, list(rows[0]), lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows)
-    write_text(results / "mean-reversion-optimum.csv", text.getvalue())
-    about = {
-        "command": "downside reproduce optimum",
-        "environment": ENVIRONMENT,
-        "gamma": GAMMA,
-        "seed": seed,
-        "episodes": EPISODES,
-        "versions": {
-            name: importlib.metadata.version(name) for name in ("downside", "jax", "numpy")
-        },
-        "python": platform.python_version(),
-    }
-    write_text(results / "mean-reversion-optimum.json", json.dumps(about, indent=2) + "\n")
+    path = results / "mean-reversion-optimum.csv"
+    write_rows(path, rows)
+    write_about(
+        path.with_suffix(".json"),
+        "downside reproduce optimum",
+        environment=ENVIRONMENT,
+        gamma=GAMMA,
+        seed=seed,
+        episodes=EPISODES,
+    )
 
 
 def _show(rows: list[dict[str, object]], console: Console) -> bool:

@@ -39,6 +39,7 @@ from downside.exact import simulate
 from downside.ops import masked
 from downside.risk import AbstractSpectralRisk, Mean, Utility, as_risk
 from downside.train import fused
+from downside.train.program import Kept, Program, Run, make_program, measuring_horizon
 from downside.train.progress import TrainingBar
 
 Callback = Callable[["Agent"], bool | None]
@@ -103,8 +104,8 @@ class Agent:
         self.history: list[dict[str, float]] = []
         self._make_trunk = make_trunk(network, self.settings.hidden, self.settings.activation)
         self._algorithm = self.algorithm_class.make(self.risk, self.settings)
-        self._program: fused.Program | None = None
-        self._run: fused.Run | None = None
+        self._program: Program | None = None
+        self._run: Run | None = None
 
     # --- learning -----------------------------------------------------------------------------
 
@@ -141,7 +142,7 @@ class Agent:
         For loops of your own; call `settle` in the end.
         """
         wanted = check_timesteps(total_timesteps, self.settings)
-        program = fused.make_program(self.env, self.settings, self._make_trunk, wanted)
+        program = make_program(self.env, self.settings, self._make_trunk, wanted)
         chunks = program.chunks + len(self.history)
         self._program = program = dataclasses.replace(program, chunks=chunks)
         if self._run is None:
@@ -178,7 +179,7 @@ class Agent:
     # --- what was learned ---------------------------------------------------------------------
 
     @property
-    def _kept(self) -> fused.Kept:
+    def _kept(self) -> Kept:
         if self._run is None or not self.history:
             raise RuntimeError("The agent has not learned anything yet: call `learn` first.")
         return self._run.kept
@@ -287,7 +288,7 @@ class Agent:
             gamma=self.settings.gamma,
             episodes=episodes,
             key=jax.random.key(seed),
-            horizon=fused.measuring_horizon(self.env, self.settings.gamma),
+            horizon=measuring_horizon(self.env, self.settings.gamma),
         )
         return returns
 

@@ -6,22 +6,19 @@ environments, exploration, replay, updates, target networks and the outer step, 
 its risk measure only as data, so that it can be mapped over runs (`many.py`).
 """
 
-import functools
 import math
-from typing import Any, NamedTuple
+from collections.abc import Callable
+from typing import Any, ParamSpec, TypeVar, cast
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, Int, Key
+from jaxtyping import Array, Float, Int, Key
 
 from downside._random import stream
 from downside.agents.algorithm import (
     AbstractAlgorithm,
     Decision,
-    Goal,
-    Measured,
-    start_distribution,
 )
 from downside.agents.learner import (
     Learner,
@@ -33,8 +30,7 @@ from downside.agents.learner import (
     update_quantiles,
     with_scale,
 )
-from downside.agents.networks import MakeTrunk, Scale
-from downside.agents.optimisers import make_optimiser
+from downside.agents.networks import Scale
 from downside.agents.settings import Settings
 from downside.envs import AbstractJaxEnv
 from downside.ops import masked
@@ -45,124 +41,32 @@ from downside.train.experience import (
     relabelled,
     simulated_decision,
 )
+from downside.train.outer import outer_step
+from downside.train.program import (
+    DISTRIBUTION_CHUNK,
+    Kept,
+    Metrics,
+    Program,
+    Run,
+    measuring_horizon,
+)
 from downside.train.rollout import greedy_returns, random_legal
 
-compiled = functools.partial(eqx.filter_jit, compiler_options={"xla_cpu_multi_thread_eigen": False})
-"""One core for each run. Two make a run of this size no faster; two runs side by side do use them
-(`many.py`). And a result does not depend on how many cores there are."""
+Arguments = ParamSpec("Arguments")
+Result = TypeVar("Result")
 
-_START_STATES = 32
-"""Start states that the learned outer step and the predicted value look at."""
+
+def compiled(function: Callable[Arguments, Result]) -> Callable[Arguments, Result]:
+    """`filter_jit` for one core.
+
+    Two make a run of this size no faster, but two runs side by side use both (`many.py`); and a
+    result does not depend on how many cores there are.
+    """
+    options = {"xla_cpu_multi_thread_eigen": False}
+    return cast(Any, eqx.filter_jit(function, compiler_options=options))  # pyright: ignore[reportCallIssue]
+
+
 _DISTRIBUTION_OUTCOMES = 2
-_DISTRIBUTION_CHUNK = 250
-
-
-class Kept(eqx.Module):
-    """The best policy so far."""
-
-    networks: Networks
-    goal: Goal
-    value: Float[Array, ""]
-    """The risk measure's value of it, in the episodes that all iterates are measured in."""
-
-
-class Run(eqx.Module):
-    """Everything that changes in a run."""
-
-    learner: Learner
-    goal: Goal
-    has_goal: Bool[Array, ""]
-    """Whether an outer step has been made; before, the mean is maximised."""
-    spread: Float[Array, ""]
-    """Standard deviation of the returns, of the present policy where it is known."""
-    env_states: Any
-    replay: Replay
-    vector_steps: Int[Array, ""]
-    """Steps of all environments together, without the warm-up."""
-    kept: Kept
-    key: Key[Array, ""]
-    """The root of all randomness; it never changes."""
-
-
-class Metrics(NamedTuple):
-    """What there is to say about one chunk."""
-
-    timesteps: Float[Array, ""]
-    updates: Float[Array, ""]
-    critic_loss: Float[Array, ""]
-    quantile_loss: Float[Array, ""]
-    value: Float[Array, ""]
-    """J of the present iterate: the risk measure's value of its policy, measured in episodes."""
-    predicted: Float[Array, ""]
-    """What the networks expect it to be."""
-    best: Float[Array, ""]
-    """The best value so far: the policy that is kept."""
-    mean: Float[Array, ""]
-    """Mean return of the present iterate's policy."""
-    spread: Float[Array, ""]
-    """Standard deviation of its returns."""
-    exploration: Float[Array, ""]
-    """Share of random actions."""
-
-
-class Program(eqx.Module):
-    """What does not change in a run: the environment, the settings, its length."""
-
-    env: AbstractJaxEnv
-    settings: Settings = eqx.field(static=True)
-    make_trunk: MakeTrunk = eqx.field(static=True)
-    chunks: int = eqx.field(static=True)
-    """How many calls of `advance` make a run."""
-
-    @property
-    def steps_per_chunk(self) -> int:
-        """Steps of all environments between two outer steps."""
-        return self.settings.outer_interval // self.settings.updates_per_step
-
-    @property
-    def updates(self) -> int:
-        """Updates of a run."""
-        return self.chunks * self.settings.outer_interval
-
-    @property
-    def distribution_chunks(self) -> int:
-        """How many calls of `settle` follow: none where the quantiles are the policy."""
-        if self.settings.critic == "quantiles":
-            return 0
-        return math.ceil(self.settings.distribution_fraction * self.updates / _DISTRIBUTION_CHUNK)
-
-    @property
-    def quantiles_beside(self) -> bool:
-        """Whether the quantiles are learned beside a critic, because the outer step needs them.
-        Otherwise they wait for the policy to be final (`settle`)."""
-        return self.settings.critic == "utility" and self.settings.outer == "learned"
-
-    @property
-    def _optimiser(self):
-        return make_optimiser(self.settings, self.updates)
-
-    @property
-    def _quantile_optimiser(self):
-        settings = self.settings
-        if settings.critic == "quantiles":
-            return self._optimiser
-        beside = self.quantiles_beside * self.updates // settings.updates_per_step
-        return make_optimiser(settings, beside + self.distribution_chunks * _DISTRIBUTION_CHUNK)
-
-
-def measuring_horizon(env: AbstractJaxEnv, gamma: float) -> int:
-    """After how many steps an episode that is measured is cut: when nothing counts any more."""
-    if env.horizon is not None:
-        return env.horizon
-    return 1000 if gamma == 1.0 else min(1000, math.ceil(math.log(1e-3) / math.log(gamma)))
-
-
-def make_program(
-    env: AbstractJaxEnv, settings: Settings, make_trunk: MakeTrunk, total_timesteps: int
-) -> Program:
-    """The program of a run of about so many environment steps: a whole number of chunks."""
-    per_chunk = settings.num_envs * (settings.outer_interval // settings.updates_per_step)
-    return Program(env, settings, make_trunk, max(1, round(total_timesteps / per_chunk)))
 
 
 # --- the start --------------------------------------------------------------------------------
@@ -212,7 +116,7 @@ def begin(program: Program, algorithm: AbstractAlgorithm, key: Key[Array, ""]) -
         scale = Scale(mean, deviation, jnp.zeros(()), spread)
         centred = Scale(mean, deviation, returns.mean(), spread)
         networks = with_scale(networks, scale, centred)
-    learner = make_learner(networks, program._optimiser)
+    learner = make_learner(networks, program.optimiser)
     kept = Kept(networks, goal, jnp.asarray(-jnp.inf))
     run = Run(
         learner=learner,
@@ -262,7 +166,7 @@ def advance(program: Program, algorithm: AbstractAlgorithm, run: Run) -> tuple[R
         return _step(program, algorithm, run, exploration)
 
     run, (critic_losses, quantile_losses) = _scan(step, run, None, program.steps_per_chunk)
-    run, value, predicted, returns = _outer(program, algorithm, run, run.vector_steps / total)
+    run, value, predicted, returns = outer_step(program, algorithm, run, run.vector_steps / total)
     metrics = Metrics(
         timesteps=run.vector_steps * settings.num_envs,
         updates=run.vector_steps * settings.updates_per_step,
@@ -276,6 +180,18 @@ def advance(program: Program, algorithm: AbstractAlgorithm, run: Run) -> tuple[R
         exploration=_exploration(settings, run.vector_steps / total),
     )
     return run, jax.tree.map(lambda leaf: jnp.asarray(leaf, jnp.float32), metrics)
+
+
+def _scan(step: Any, carry: Any, inputs: Any, length: int | None = None) -> tuple[Any, Any]:
+    """`lax.scan` for a carry that also holds what is no array, such as a network's activation."""
+    arrays, rest = eqx.partition(carry, eqx.is_array)
+
+    def body(arrays: Any, entry: Any) -> tuple[Any, Any]:
+        carry, output = step(eqx.combine(arrays, rest), entry)
+        return eqx.filter(carry, eqx.is_array), output
+
+    arrays, outputs = jax.lax.scan(body, arrays, inputs, length)
+    return eqx.combine(arrays, rest), outputs
 
 
 def _exploration(settings: Settings, progress: Float[Array, ""]) -> Float[Array, ""]:
@@ -302,74 +218,68 @@ def _step(
     actions = jnp.where(explore, random_legal(stream(key, "actions"), masks), best)
     lived, env_states = _live(env, run.env_states, actions, stream(key, "environments"))
     replay = run.replay.add(lived)
-
-    # Learn.
-    optimiser, quantile_optimiser = program._optimiser, program._quantile_optimiser
-    unit = run.spread if settings.normalise else jnp.ones(())
-
-    def batch(networks: Networks, key: Key[Array, ""]) -> Decision:
-        return _batch(settings, algorithm, env, networks, run.goal, replay, unit, key)
-
-    def update(learner: Learner, key: Key[Array, ""]):
-        decisions = batch(learner.networks, key)
-        if settings.critic == "utility":
-            return update_critic(algorithm, settings, optimiser, learner, decisions, run.goal)
-        return update_quantiles(
-            algorithm, settings, quantile_optimiser, learner, decisions, run.goal, unit
-        )
-
-    keys = jax.random.split(stream(key, "updates"), settings.updates_per_step)
-    learner, losses = _scan(update, run.learner, keys)
+    run = eqx.tree_at(lambda one: (one.env_states, one.replay), run, (env_states, replay))
+    learner, losses = learn(program, algorithm, run, stream(key, "updates"))
     quantile_loss = losses.mean()
     if program.quantiles_beside:
-        decisions = _for_distribution(batch(learner.networks, stream(key, "quantiles")))
+        run = eqx.tree_at(lambda one: one.learner, run, learner)
+        decisions = _batch(program, algorithm, run, learner.networks, stream(key, "quantiles"))
         learner, quantile_loss = update_quantiles(
-            algorithm, settings, quantile_optimiser, learner, decisions, run.goal, unit
+            algorithm,
+            settings,
+            program.quantile_optimiser,
+            learner,
+            _for_distribution(decisions),
+            run.goal,
+            program.unit(run),
         )
     run = eqx.tree_at(
-        lambda one: (one.learner, one.env_states, one.replay, one.vector_steps),
-        run,
-        (learner, env_states, replay, run.vector_steps + 1),
+        lambda one: (one.learner, one.vector_steps), run, (learner, run.vector_steps + 1)
     )
     return run, (losses.mean(), quantile_loss)
 
 
+def learn(
+    program: Program, algorithm: AbstractAlgorithm, run: Run, key: Key[Array, ""]
+) -> tuple[Learner, Float[Array, " updates"]]:
+    """The updates that follow a step, from what is in the replay; with their losses."""
+    settings = program.settings
+    optimiser, quantile_optimiser = program.optimiser, program.quantile_optimiser
+
+    def update(learner: Learner, key: Key[Array, ""]):
+        decisions = _batch(program, algorithm, run, learner.networks, key)
+        if settings.critic == "utility":
+            return update_critic(algorithm, settings, optimiser, learner, decisions, run.goal)
+        return update_quantiles(
+            algorithm, settings, quantile_optimiser, learner, decisions, run.goal, program.unit(run)
+        )
+
+    return _scan(update, run.learner, jax.random.split(key, settings.updates_per_step))
+
+
 def _batch(
-    settings: Settings,
+    program: Program,
     algorithm: AbstractAlgorithm,
-    env: AbstractJaxEnv,
+    run: Run,
     networks: Networks,
-    goal: Goal,
-    replay: Replay,
-    unit: Float[Array, ""],
     key: Key[Array, ""],
 ) -> Decision:
-    """Decisions to learn from, simulated afresh or as they were lived through."""
-    noise = jax.random.normal(stream(key, "relabel"), (settings.batch_size,))
-    amounts = settings.relabel * unit * noise
-    sampled = replay.sample(stream(key, "sample"), settings.batch_size)
+    """Decisions to learn from: remembered ones, simulated afresh where the settings say so."""
+    settings = program.settings
+    env, count = algorithm.wrap(program.env, run.goal), settings.batch_size
+    draws = jax.random.normal(stream(key, "relabel"), (count,))
+    amounts = settings.relabel * program.unit(run) * draws
+    sampled = run.replay.sample(stream(key, "sample"), count)
     if settings.branches:
-        keys = jax.random.split(stream(key, "simulate"), settings.batch_size)
+        keys = jax.random.split(stream(key, "simulate"), count)
         decisions = jax.vmap(
             lambda state, amount, key: simulated_decision(
-                algorithm, settings, env, networks, goal, state, amount, key
+                algorithm, settings, env, networks, run.goal, state, amount, key
             )
         )(sampled.state, amounts, keys)
     else:
         decisions = jax.vmap(lambda one: lived_decision(env, one))(sampled)
     return jax.vmap(lambda one, amount: relabelled(algorithm, one, amount))(decisions, amounts)
-
-
-def _scan(step: Any, carry: Any, xs: Any, length: int | None = None) -> tuple[Any, Any]:
-    """`jax.lax.scan` over a carry that may hold functions: a network's activations, say."""
-    arrays, rest = eqx.partition(carry, eqx.is_array)
-
-    def of_arrays(arrays: Any, x: Any) -> tuple[Any, Any]:
-        carry, out = step(eqx.combine(arrays, rest), x)
-        return eqx.filter(carry, eqx.is_array), out
-
-    arrays, out = jax.lax.scan(of_arrays, arrays, xs, length=length)
-    return eqx.combine(arrays, rest), out
 
 
 def _for_distribution(decisions: Decision) -> Decision:
@@ -402,156 +312,13 @@ def _live(
     return lived, jax.tree.map(choose, fresh, after.state)
 
 
-# --- the outer step ---------------------------------------------------------------------------
-
-
-def _outer(
-    program: Program, algorithm: AbstractAlgorithm, run: Run, progress: Float[Array, ""]
-) -> tuple[Run, Array, Array, Array]:
-    """Measures the candidates, keeps the best policy seen, and moves the goal."""
-    settings = program.settings
-    networks = run.learner.networks
-    start_score = _start_score(program, algorithm, networks, run.key)
-    goals = algorithm.candidates(run.goal, run.spread, settings, start_score)
-    returns = jax.vmap(
-        lambda goal: policy_returns(
-            program, algorithm, networks, goal, settings.outer_episodes, stream(run.key, "measure")
-        )
-    )(goals)
-    returns = jnp.sort(returns, axis=-1)
-    values = jax.vmap(algorithm.objective.value)(returns)
-    measured = Measured(goals, values, returns)
-    middle, best = values.shape[0] // 2, jnp.argmax(values)
-
-    better = values[best] > run.kept.value
-    candidate = Kept(networks, jax.tree.map(lambda leaf: leaf[best], goals), values[best])
-    kept = _where(better, candidate, run.kept)
-
-    due = progress >= settings.neutral_fraction
-    if settings.outer == "simulated":
-        moved = algorithm.outer_step(run.goal, measured, settings.outer_rate, ~run.has_goal)
-    else:
-        start = _learned_start(program, algorithm, networks, run)
-        moved = algorithm.learned_outer_step(run.goal, start, start_score, settings.outer_rate)
-    predicted = algorithm.predicted_value(start_score(run.goal), run.goal)
-    if settings.normalise and settings.rescale_until > 0:
-        run = _rescaled(program, algorithm, run, due & (progress <= settings.rescale_until))
-    run = eqx.tree_at(
-        lambda one: (one.goal, one.has_goal, one.kept, one.spread),
-        run,
-        (
-            _where(due, moved, run.goal),
-            run.has_goal | due,
-            kept,
-            jnp.maximum(returns[middle].std(), 1e-6),
-        ),
-    )
-    return run, values[middle], predicted, returns[middle]
-
-
-def _rescaled(
-    program: Program, algorithm: AbstractAlgorithm, run: Run, due: Bool[Array, ""]
-) -> Run:
-    """The inputs scaled by their spread since the last outer step, half of the way."""
-    env = algorithm.wrap(program.env, run.goal)
-    count = min(program.steps_per_chunk * program.settings.num_envs, run.replay.capacity)
-    seen = jax.vmap(env.observe)(run.replay.latest(count).state)
-    measured = seen.std(axis=0)
-
-    def spreads(run: Run) -> list[Any]:
-        learner = run.learner
-        parts = (learner.networks, learner.targets)
-        networks = [n for part in parts for n in (part.critic, part.quantiles) if n is not None]
-        return [network.scale.input_spread for network in networks]
-
-    old = spreads(run)[0]
-    new = jnp.where(due & (measured > 1e-6), jnp.sqrt(old * measured), old)
-    return eqx.tree_at(spreads, run, [new for _ in spreads(run)])
-
-
-def policy_returns(
-    program: Program,
-    algorithm: AbstractAlgorithm,
-    networks: Networks,
-    goal: Goal,
-    episodes: int,
-    key: Key[Array, ""],
-) -> Float[Array, " n"]:
-    """Returns of the greedy policy."""
-
-    def act(observation: Array, mask: Array, key: Key[Array, ""]) -> Array:
-        del key
-        return jnp.argmax(masked(action_scores(algorithm, networks, observation, goal), mask))
-
-    return greedy_returns(
-        algorithm.wrap(program.env, goal),
-        act,
-        gamma=program.settings.gamma,
-        horizon=measuring_horizon(program.env, program.settings.gamma),
-        episodes=episodes,
-        key=key,
-    )
-
-
-def _start_keys(key: Key[Array, ""]) -> Key[Array, " m"]:
-    return jax.random.split(stream(key, "start states"), _START_STATES)
-
-
-def _start_score(
-    program: Program, algorithm: AbstractAlgorithm, networks: Networks, key: Key[Array, ""]
-) -> Any:
-    """What the networks expect at the start, on average over start states, for a goal."""
-    keys = _start_keys(key)
-
-    def score(goal: Goal) -> Float[Array, ""]:
-        env = algorithm.wrap(program.env, goal)
-
-        def of_one(key: Key[Array, ""]) -> Array:
-            state = env.initial_state(key)
-            scores = action_scores(algorithm, networks, env.observe(state), goal)
-            return masked(scores, env.action_mask(state)).max()
-
-        return jax.vmap(of_one)(keys).mean()
-
-    return score
-
-
-def _learned_start(
-    program: Program, algorithm: AbstractAlgorithm, networks: Networks, run: Run
-) -> Float[Array, " n"]:
-    env = algorithm.wrap(program.env, run.goal)
-    states = jax.vmap(env.initial_state)(_start_keys(run.key))
-    seen = jax.vmap(lambda one: algorithm.view(env.observe(one), run.goal))(states)
-    quantiles = jax.vmap(networks.quantiles)(seen)
-    return start_distribution(algorithm.objective, quantiles, jax.vmap(env.action_mask)(states))
-
-
-def _where(condition: Bool[Array, ""], new: Any, old: Any) -> Any:
-    def choose(new: Any, old: Any) -> Any:
-        return jnp.where(condition, new, old) if eqx.is_array(old) else old
-
-    return jax.tree.map(choose, new, old)
-
-
 # --- the end ----------------------------------------------------------------------------------
 
 
 @compiled
 def settle(program: Program, algorithm: AbstractAlgorithm, run: Run) -> tuple[Run, Array]:
     """Updates of the quantiles alone, for the policy that is kept: it does not change any more."""
-    settings = program.settings
-    kept, optimiser = run.kept, program._quantile_optimiser
-    env = algorithm.wrap(program.env, kept.goal)
-    unit = run.spread if settings.normalise else jnp.ones(())
-
-    def update(learner: Learner, key: Key[Array, ""]):
-        decisions = _batch(
-            settings, algorithm, env, kept.networks, kept.goal, run.replay, unit, key
-        )
-        return update_quantiles(
-            algorithm, settings, optimiser, learner, _for_distribution(decisions), kept.goal, unit
-        )
-
+    settings, kept = program.settings, run.kept
     # The kept policy decides, and its quantiles are the ones that go on learning.
     learner = eqx.tree_at(
         lambda one: (one.networks.critic, one.targets.critic),
@@ -559,8 +326,21 @@ def settle(program: Program, algorithm: AbstractAlgorithm, run: Run) -> tuple[Ru
         (kept.networks.critic, kept.networks.critic),
         is_leaf=lambda leaf: leaf is None,
     )
+    final = eqx.tree_at(lambda one: one.goal, run, kept.goal)
+
+    def update(learner: Learner, key: Key[Array, ""]):
+        decisions = _for_distribution(_batch(program, algorithm, final, kept.networks, key))
+        return update_quantiles(
+            algorithm,
+            settings,
+            program.quantile_optimiser,
+            learner,
+            decisions,
+            kept.goal,
+            program.unit(run),
+        )
+
     key = stream(run.key, "settle", learner.quantile_updates)
-    learner, losses = _scan(update, learner, jax.random.split(key, _DISTRIBUTION_CHUNK))
+    learner, losses = _scan(update, learner, jax.random.split(key, DISTRIBUTION_CHUNK))
     kept = eqx.tree_at(lambda one: one.networks.quantiles, kept, learner.networks.quantiles)
-    run = eqx.tree_at(lambda one: (one.learner, one.kept), run, (learner, kept))
-    return run, losses.mean()
+    return eqx.tree_at(lambda one: (one.learner, one.kept), run, (learner, kept)), losses.mean()

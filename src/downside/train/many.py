@@ -21,6 +21,7 @@ from downside.envs import AbstractJaxEnv
 from downside.risk import AbstractSpectralRisk
 from downside.train import fused
 from downside.train.agent import QRSRM, Agent, check_timesteps
+from downside.train.program import Program, make_program
 from downside.train.progress import TrainingBar
 
 _MOST_BYTES = 4 * 2**30
@@ -152,7 +153,7 @@ def _train_in_batches(
 ) -> None:
     first = agents[0]
     wanted = check_timesteps(total_timesteps, first.settings)
-    program = fused.make_program(first.env, first.settings, first._make_trunk, wanted)
+    program = make_program(first.env, first.settings, first._make_trunk, wanted)
     levels = max(_levels(one) for one in agents)
     size = together or _group_size(agents, program)
     for begin in range(0, len(agents), size):
@@ -163,9 +164,7 @@ def _train_in_batches(
             bar.update(done, program.chunks * len(agents) * per_chunk, best)
 
 
-def _train(
-    agents: Sequence[Agent], program: fused.Program, levels: int
-) -> Iterator[tuple[int, float]]:
+def _train(agents: Sequence[Agent], program: Program, levels: int) -> Iterator[tuple[int, float]]:
     """Trains a group of agents together; yields the chunk and the mean of their best values."""
     algorithms = _stack(
         [one.algorithm_class.make(one.risk, one.settings, levels) for one in agents]
@@ -199,7 +198,7 @@ def _stack(parts: list[Any]) -> Any:
     )
 
 
-def _group_size(agents: Sequence[Agent], program: fused.Program) -> int:
+def _group_size(agents: Sequence[Agent], program: Program) -> int:
     """How many agents fit into memory: what a run holds, twice, as a step makes a new one."""
     shapes = eqx.filter_eval_shape(fused.begin, program, agents[0]._algorithm, jax.random.key(0))
     arrays = [leaf for leaf in jax.tree.leaves(shapes) if hasattr(leaf, "shape")]
