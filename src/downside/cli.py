@@ -8,6 +8,8 @@ from typing import Annotated, Any
 
 import tyro
 
+from downside.experiments import NAMES
+
 EXIT_ERROR = 1
 EXIT_INTERRUPTED = 130
 
@@ -191,16 +193,16 @@ class Reproduce:
 
     name: Annotated[
         tyro.conf.Positional[str],
-        tyro.conf.arg(metavar="{example1,example2,optimum,demo,agents,agents_paper,ablation,put}"),
+        tyro.conf.arg(metavar="{" + ",".join(NAMES) + "}"),
     ]
     """Which one: example1, example2; optimum (mean reversion solved for the paper's table); demo
     (one agent beside the optimum, in minutes); agents (QR-SRM for all objectives of the table, five
     seeds); agents_paper (the same with the paper's settings); ablation (what each of our choices
-    adds); put (exercise boundaries of the American put)."""
+    adds); qrcvar (QR-CVaR beside QR-SRM); put (exercise boundaries of the American put)."""
 
     def run(self) -> None:
         """Runs the experiment; an error if a figure differs from the paper's."""
-        from downside.experiments import NAMES, load
+        from downside.experiments import load
 
         if self.name not in NAMES:
             raise ValueError(_unknown("experiment", self.name, NAMES))

@@ -3,7 +3,17 @@
 import importlib
 from types import ModuleType
 
-NAMES = ("example1", "example2", "optimum", "demo", "agents", "agents_paper", "ablation", "put")
+NAMES = (
+    "example1",
+    "example2",
+    "optimum",
+    "demo",
+    "agents",
+    "agents_paper",
+    "ablation",
+    "qrcvar",
+    "put",
+)
 
 
 def load(name: str) -> ModuleType:

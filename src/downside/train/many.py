@@ -186,10 +186,15 @@ def _train(agents: Sequence[Agent], program: Program, levels: int) -> Iterator[t
         )
 
 
+def _plain(function: Any) -> Any:
+    """Without its own compilation, whose options only an outermost program may have."""
+    return function.__wrapped__
+
+
 # One program for all of them; the environment and the settings are shared.
-_begin = eqx.filter_jit(eqx.filter_vmap(fused.begin, in_axes=(None, 0, 0)))
-_advance = eqx.filter_jit(eqx.filter_vmap(fused.advance, in_axes=(None, 0, 0)))
-_settle = eqx.filter_jit(eqx.filter_vmap(fused.settle, in_axes=(None, 0, 0)))
+_begin = eqx.filter_jit(eqx.filter_vmap(_plain(fused.begin), in_axes=(None, 0, 0)))
+_advance = eqx.filter_jit(eqx.filter_vmap(_plain(fused.advance), in_axes=(None, 0, 0)))
+_settle = eqx.filter_jit(eqx.filter_vmap(_plain(fused.settle), in_axes=(None, 0, 0)))
 
 
 def _stack(parts: list[Any]) -> Any:
@@ -200,7 +205,8 @@ def _stack(parts: list[Any]) -> Any:
 
 def _group_size(agents: Sequence[Agent], program: Program) -> int:
     """How many agents fit into memory: what a run holds, twice, as a step makes a new one."""
-    shapes = eqx.filter_eval_shape(fused.begin, program, agents[0]._algorithm, jax.random.key(0))
+    begin, key = _plain(fused.begin), jax.random.key(0)
+    shapes = eqx.filter_eval_shape(begin, program, agents[0]._algorithm, key)
     arrays = [leaf for leaf in jax.tree.leaves(shapes) if hasattr(leaf, "shape")]
     numbers = sum(int(np.prod(leaf.shape)) for leaf in arrays)
     return max(1, min(len(agents), int(_MOST_BYTES / (2 * 4 * numbers))))
