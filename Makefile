@@ -23,7 +23,7 @@ types: .venv/.installed-dev
 	$(BIN)/pyright
 
 unit: .venv/.installed-dev
-	$(BIN)/python -m pytest -n $(WORKERS)
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile
 
 bench: .venv/.installed
 	$(BIN)/python benchmarks/utility.py

@@ -26,6 +26,11 @@ def program(total, env=ENV, **changes):
     return make_program(env, settings, make_trunk(None, (16, 16), "silu"), total)
 
 
+def shapes_of(function, *arguments):
+    """What a compiled function gives, without compiling it."""
+    return eqx.filter_eval_shape(function.__wrapped__, *arguments)
+
+
 @pytest.fixture(scope="module")
 def trained():
     return ds.QRSRM(ENV, risk="cvar(0.5)", seed=0, **TINY).learn(TWO)
@@ -134,7 +139,7 @@ def test_settling_changes_the_quantiles_and_nothing_that_is_decided(trained):
 )
 def test_settling_is_possible_however_decisions_are_drawn(trained, changes):
     made = program(TWO, distribution_fraction=0.5, **changes)
-    run, loss = eqx.filter_eval_shape(fused.settle, made, trained._algorithm, trained._run)
+    run, loss = shapes_of(fused.settle, made, trained._algorithm, trained._run)
     assert loss.shape == ()
     before, after = (jax.tree.structure(one) for one in (trained._run, run))
     assert before == after
@@ -144,8 +149,8 @@ def test_settling_is_possible_however_decisions_are_drawn(trained, changes):
 def test_the_papers_outer_step_goes_with_either_critic(critic):
     made = program(TWO, critic=critic, outer="learned")
     algorithm = SRM.make(CVaR(0.5), made.settings)
-    run = eqx.filter_eval_shape(fused.begin, made, algorithm, jax.random.key(0))
-    after, metrics = eqx.filter_eval_shape(fused.advance, made, algorithm, run)
+    run = shapes_of(fused.begin, made, algorithm, jax.random.key(0))
+    after, metrics = shapes_of(fused.advance, made, algorithm, run)
     assert jax.tree.structure(after) == jax.tree.structure(run)
     assert all(leaf.shape == () for leaf in metrics)
 

@@ -1,8 +1,11 @@
+import equinox as eqx
 import jax
 import numpy as np
 import pytest
 
 import downside as ds
+from downside.train.many import _group_size
+from downside.train.program import make_program
 
 from .tiny import CHUNK, ENV, TINY, TWO
 
@@ -11,8 +14,10 @@ RISKS = ["mean", "cvar(0.5)", "exponential(4)"]
 
 @pytest.fixture(scope="module")
 def many():
-    """Six agents in two groups of three, so that each group mixes measures and seeds."""
-    return ds.train_many(ENV, risks=RISKS, seeds=[0, 1], total_timesteps=TWO, together=3, **TINY)
+    """Six agents in two batches of three, so that each batch mixes measures and seeds."""
+    return ds.train_many(
+        ENV, risks=RISKS, seeds=[0, 1], total_timesteps=TWO, together=3, engine="vmap", **TINY
+    )
 
 
 def test_agents_come_in_the_order_of_measures_and_seeds(many):
@@ -38,6 +43,29 @@ def test_each_is_what_it_would_be_alone(many, index, risk, seed):
     np.testing.assert_allclose(together.utility(z), alone.utility(z), rtol=2e-3, atol=2e-4)
 
 
+def test_in_threads_each_is_what_it_would_be_alone_bit_for_bit():
+    agents = ds.train_many(
+        ENV,
+        risks=["cvar(0.5)"],
+        seeds=[0, 1, 2],
+        total_timesteps=TWO,
+        together=2,
+        engine="threads",
+        **TINY,
+    )
+    assert [one.num_timesteps for one in agents] == [TWO] * 3
+    alone = ds.QRSRM(ENV, risk="cvar(0.5)", seed=1, **TINY).learn(TWO)
+    assert eqx.tree_equal(agents[1]._run, alone._run)
+    assert not eqx.tree_equal(agents[2].networks, alone.networks)
+
+
+def test_as_many_as_fit_into_memory_are_batched(many, monkeypatch):
+    program = make_program(ENV, many[0].settings, many[0]._make_trunk, TWO)
+    assert _group_size(many, program) == 6
+    monkeypatch.setattr("downside.train.many._MOST_BYTES", 1000)
+    assert _group_size(many, program) == 1
+
+
 def test_they_are_agents_like_any_other(many):
     observation, _ = many[0].wrap().reset(seed=0)
     for one in many:
@@ -51,5 +79,7 @@ def test_wrong_arguments_are_refused():
         ds.train_many(ENV, risks=[], **TINY)
     with pytest.raises(TypeError, match=r"`risks` must be a list of measures, .* Pass \['mean'\]"):
         ds.train_many(ENV, risks="mean", **TINY)
+    with pytest.raises(ValueError, match="`engine` must be 'threads' or 'vmap', got 'gpu'"):
+        ds.train_many(ENV, risks=["mean"], engine="gpu", **TINY)
     with pytest.raises(ValueError, match="`together` must be a whole number >= 1, got 0"):
         ds.train_many(ENV, risks=["mean"], total_timesteps=CHUNK, together=0, **TINY)

@@ -175,7 +175,7 @@ class AbstractAlgorithm(eqx.Module):
         goal: Goal,
         start: Float[Array, " n"],
         start_score: Callable[[Goal], Float[Array, ""]],
-        rate: float,
+        rate: Float[Array, ""] | float,
     ) -> Goal:
         """The next goal from the learned return at the start (in increasing order), as in the
         paper."""

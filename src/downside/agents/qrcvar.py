@@ -128,7 +128,7 @@ class StaticCVaR(AbstractAlgorithm):
         goal: Target,
         start: Float[Array, " n"],
         start_score: Callable[[Target], Float[Array, ""]],
-        rate: float,
+        rate: Float[Array, ""] | float,
     ) -> Target:
         """The best target at the start, over the range of the learned returns there."""
         margin = 0.1 * (start[-1] - start[0])

@@ -137,7 +137,7 @@ class SRM(AbstractAlgorithm):
         goal: Aim,
         start: Float[Array, " n"],
         start_score: Callable[[Aim], Float[Array, ""]],
-        rate: float,
+        rate: Float[Array, ""] | float,
     ) -> Aim:
         """H from the learned return at the start, in place."""
         del start_score

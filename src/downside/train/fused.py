@@ -30,7 +30,7 @@ from downside.agents.learner import (
     update_quantiles,
     with_scale,
 )
-from downside.agents.networks import Scale
+from downside.agents.networks import Network, Scale
 from downside.agents.settings import Settings
 from downside.envs import AbstractJaxEnv
 from downside.ops import masked
@@ -320,12 +320,8 @@ def settle(program: Program, algorithm: AbstractAlgorithm, run: Run) -> tuple[Ru
     """Updates of the quantiles alone, for the policy that is kept: it does not change any more."""
     settings, kept = program.settings, run.kept
     # The kept policy decides, and its quantiles are the ones that go on learning.
-    learner = eqx.tree_at(
-        lambda one: (one.networks.critic, one.targets.critic),
-        run.learner,
-        (kept.networks.critic, kept.networks.critic),
-        is_leaf=lambda leaf: leaf is None,
-    )
+    critics = run.learner.networks.critic, run.learner.targets.critic
+    learner = _with_critics(run.learner, kept.networks.critic, kept.networks.critic)
     final = eqx.tree_at(lambda one: one.goal, run, kept.goal)
 
     def update(learner: Learner, key: Key[Array, ""]):
@@ -343,4 +339,14 @@ def settle(program: Program, algorithm: AbstractAlgorithm, run: Run) -> tuple[Ru
     key = stream(run.key, "settle", learner.quantile_updates)
     learner, losses = _scan(update, learner, jax.random.split(key, DISTRIBUTION_CHUNK))
     kept = eqx.tree_at(lambda one: one.networks.quantiles, kept, learner.networks.quantiles)
+    learner = _with_critics(learner, *critics)  # whoever learns on goes on from where it was
     return eqx.tree_at(lambda one: (one.learner, one.kept), run, (learner, kept)), losses.mean()
+
+
+def _with_critics(learner: Learner, own: Network | None, target: Network | None) -> Learner:
+    return eqx.tree_at(
+        lambda one: (one.networks.critic, one.targets.critic),
+        learner,
+        (own, target),
+        is_leaf=lambda leaf: leaf is None,
+    )

@@ -7,6 +7,7 @@ measurement). On an accelerator they are one batch, in one program.
 
 import os
 import threading
+import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from typing import Any
@@ -169,12 +170,13 @@ def _train(agents: Sequence[Agent], program: Program, levels: int) -> Iterator[t
     algorithms = _stack(
         [one.algorithm_class.make(one.risk, one.settings, levels) for one in agents]
     )
+    start = time.perf_counter()
     run = _begin(program, algorithms, jnp.stack([jax.random.key(one.seed) for one in agents]))
     for chunk in range(program.chunks):
         run, metrics = _advance(program, algorithms, run)
         for i, one in enumerate(agents):
             record = {name: float(values[i]) for name, values in metrics._asdict().items()}
-            one.history.append(record)
+            one.history.append({**record, "seconds": time.perf_counter() - start})
         yield chunk, float(np.mean(metrics.best))
     for _ in range(program.distribution_chunks):
         run, _ = _settle(program, algorithms, run)

@@ -45,7 +45,8 @@ def outer_step(
         moved = algorithm.outer_step(run.goal, measured, settings.outer_rate, ~run.has_goal)
     else:
         start = _learned_start(program, algorithm, networks, run)
-        moved = algorithm.learned_outer_step(run.goal, start, start_score, settings.outer_rate)
+        rate = jnp.where(run.has_goal, settings.outer_rate, 1.0)
+        moved = algorithm.learned_outer_step(run.goal, start, start_score, rate)
     predicted = algorithm.predicted_value(start_score(run.goal), run.goal)
     if settings.normalise and settings.rescale_until > 0:
         run = _rescaled(program, algorithm, run, due & (progress <= settings.rescale_until))
