@@ -16,6 +16,9 @@ _ACTIVATIONS: dict[str, Callable[[Array], Array]] = {
     "tanh": jnp.tanh,
 }
 
+_LARGEST_INPUT = 10.0
+"""In standard deviations; normal variables do not get there."""
+
 Trunk = Callable[[Float[Array, " d"]], Float[Array, " f"]]
 """Observation to features: an `eqx.Module`, such as `MLP` or one of your own."""
 
@@ -79,6 +82,13 @@ class Scale(eqx.Module):
     def none(cls, size: int) -> "Scale":
         """Numbers are taken as they are."""
         return cls(jnp.zeros(size), jnp.ones(size), jnp.zeros(()), jnp.ones(()))
+
+
+def input_spread(seen: Float[Array, "n d"]) -> Float[Array, " d"]:
+    """The standard deviation of each input, or more where it hardly ever differs from its mean: the
+    mark of a cell that was visited once must not become a huge number."""
+    largest = jnp.abs(seen - seen.mean(axis=0)).max(axis=0)
+    return jnp.maximum(seen.std(axis=0), largest / _LARGEST_INPUT)
 
 
 class Network(eqx.Module):

@@ -30,7 +30,7 @@ from downside.agents.learner import (
     update_quantiles,
     with_scale,
 )
-from downside.agents.networks import Network, Scale
+from downside.agents.networks import Network, Scale, input_spread
 from downside.agents.settings import Settings
 from downside.envs import AbstractJaxEnv
 from downside.ops import masked
@@ -111,7 +111,7 @@ def begin(program: Program, algorithm: AbstractAlgorithm, key: Key[Array, ""]) -
     spread = jnp.maximum(returns.std(), 1e-6)
     if settings.normalise:
         flat = jax.vmap(lambda one: algorithm.view(one, goal))(seen.reshape(-1, size))
-        mean, deviation = flat.mean(axis=0), flat.std(axis=0)
+        mean, deviation = flat.mean(axis=0), input_spread(flat)
         deviation = jnp.where(deviation > 1e-6, deviation, 1.0)
         scale = Scale(mean, deviation, jnp.zeros(()), spread)
         centred = Scale(mean, deviation, returns.mean(), spread)

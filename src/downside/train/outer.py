@@ -10,6 +10,7 @@ from jaxtyping import Array, Bool, Float, Key
 from downside._random import stream
 from downside.agents.algorithm import AbstractAlgorithm, Goal, Measured, start_distribution
 from downside.agents.learner import Networks, action_scores
+from downside.agents.networks import input_spread
 from downside.ops import masked
 from downside.train.program import Kept, Program, Run, measuring_horizon
 from downside.train.rollout import greedy_returns
@@ -70,7 +71,7 @@ def _rescaled(
     env = algorithm.wrap(program.env, run.goal)
     count = min(program.steps_per_chunk * program.settings.num_envs, run.replay.capacity)
     seen = jax.vmap(env.observe)(run.replay.latest(count).state)
-    measured = seen.std(axis=0)
+    measured = input_spread(seen)
 
     def spreads(run: Run) -> list[Any]:
         learner = run.learner
