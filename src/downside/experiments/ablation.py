@@ -4,19 +4,20 @@ Writes `results/ablation.csv`, a row for each choice, measure and seed; what is 
 again. Half the default number of steps, so that differences show.
 """
 
-import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from downside.evaluation import evaluate
-from downside.experiments._study import read_rows, write_about, write_rows
+from downside.experiments._study import (
+    EPISODES,
+    read_rows,
+    train_cells,
+    write_about,
+    write_rows,
+)
 from downside.experiments._tables import show, terminal
-from downside.experiments.agents import EPISODES, EVALUATION_SEED
+from downside.experiments.agents import values
 from downside.experiments.optimum import ENVIRONMENT, GAMMA
-from downside.train import train_many
 
 RISKS = ("cvar(0.5)", "cvar(0.2)")
 TIMESTEPS = 384_000
@@ -44,29 +45,14 @@ def main(results: Path = Path("results"), seeds: tuple[int, ...] = (10,)) -> boo
         for seed in seeds:
             if any(row["choice"] == name and int(row["seed"]) == seed for row in rows):
                 continue
-            begin = time.perf_counter()
-            agents = train_many(
+            cells = train_cells(
                 ENVIRONMENT,
-                risks=RISKS,
-                seeds=[seed],
+                RISKS,
+                [seed],
                 total_timesteps=TIMESTEPS,
-                progress_bar=True,
                 **{"distribution_fraction": 0.0, **changes},
             )
-            seconds = time.perf_counter() - begin
-            for risk, agent in zip(RISKS, agents, strict=True):
-                found = evaluate(agent, episodes=EPISODES, seed=EVALUATION_SEED + seed)
-                rows.append(
-                    {
-                        "choice": name,
-                        "risk": risk,
-                        "seed": seed,
-                        "value": round(found.value(risk), 6),
-                        "standard_error": round(found.standard_error(risk), 6),
-                        "predicted": round(agent.history[-1]["predicted"], 6),
-                        "seconds": round(seconds, 1),
-                    }
-                )
+            rows += [{"choice": name, **row} for cell in cells for row in cell.row(cell.risk)]
             write_rows(path, rows)
             write_about(
                 path.with_suffix(".json"),
@@ -80,10 +66,7 @@ def main(results: Path = Path("results"), seeds: tuple[int, ...] = (10,)) -> boo
             )
     shown = []
     for name in CHOICES:
-        own = [
-            np.mean([float(r["value"]) for r in rows if r["choice"] == name and r["risk"] == risk])
-            for risk in RISKS
-        ]
-        shown.append([name, *(f"{value:.4f}" for value in own)])
+        own = [row for row in rows if row["choice"] == name]
+        shown.append([name, *(f"{values(own, risk, risk).mean():.4f}" for risk in RISKS)])
     show(terminal(), "One choice taken back at a time", ("", *RISKS), shown)
     return True

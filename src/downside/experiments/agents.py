@@ -5,23 +5,23 @@ fresh episodes. Writes a row for each into `results/mean-reversion-agents.csv`; 
 there is not trained again.
 """
 
-import itertools
-import time
 from pathlib import Path
 
 import numpy as np
 
-from downside.evaluation import evaluate
-from downside.experiments._study import Row, read_rows, write_about, write_rows
+from downside.experiments._study import (
+    EPISODES,
+    Row,
+    read_rows,
+    train_cells,
+    write_about,
+    write_rows,
+)
 from downside.experiments._tables import show, terminal
 from downside.experiments.optimum import ENVIRONMENT, GAMMA, OBJECTIVES, SHORT
-from downside.train import train_many
 
 PAPER = (1.43, 0.27, -0.21, 0.05, 0.46, 0.40, 0.22)  # the diagonal of table 2, QR-SRM
 PAPER_DEVIATION = (0.03, 0.03, 0.04, 0.03, 0.02, 0.02, 0.06)
-EPISODES = 100_000
-EVALUATION_SEED = 1000
-"""Of the episodes that agents are valued in; training never sees it."""
 
 
 def main(
@@ -38,31 +38,14 @@ def main(
         pair = [seed for seed in seeds[begin : begin + 2] if seed not in done]
         if not pair:
             continue
-        start = time.perf_counter()
-        agents = train_many(
+        cells = train_cells(
             ENVIRONMENT,
-            risks=OBJECTIVES,
-            seeds=pair,
+            OBJECTIVES,
+            pair,
             preset=preset,
             distribution_fraction=0.0,  # only the policies are looked at here
-            progress_bar=True,
         )
-        seconds = (time.perf_counter() - start) / len(agents)
-        cells = itertools.product(OBJECTIVES, pair)
-        for (objective, seed), agent in zip(cells, agents, strict=True):
-            found = evaluate(agent, episodes=EPISODES, seed=EVALUATION_SEED + seed)
-            rows += [
-                {
-                    "objective": objective,
-                    "seed": seed,
-                    "measure": measure,
-                    "value": round(found.value(measure), 6),
-                    "standard_error": round(found.standard_error(measure), 6),
-                    "predicted": round(agent.history[-1]["predicted"], 6),
-                    "seconds": round(seconds, 1),
-                }
-                for measure in OBJECTIVES
-            ]
+        rows += [row for cell in cells for row in cell.row(*OBJECTIVES)]
         write_rows(path, rows)
         write_about(
             path.with_suffix(".json"),

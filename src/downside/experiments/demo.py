@@ -9,8 +9,9 @@ import numpy as np
 from downside._files import whole_file
 from downside.evaluation import Evaluation, evaluate
 from downside.exact import Plan, solve
+from downside.experiments._study import EPISODES, EVALUATION_SEED
 from downside.experiments._tables import show, terminal
-from downside.experiments.agents import EPISODES, EVALUATION_SEED, PAPER
+from downside.experiments.agents import PAPER
 from downside.experiments.optimum import ENVIRONMENT, GAMMA, OBJECTIVES
 from downside.runs import run_folder
 from downside.train import QRSRM, Agent

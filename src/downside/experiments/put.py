@@ -5,7 +5,6 @@ Writes `results/american-put.csv` (a row for each level and seed, with the bound
 """
 
 import json
-import time
 from pathlib import Path
 
 import numpy as np
@@ -14,12 +13,18 @@ from jaxtyping import Float
 from downside._files import whole_file
 from downside.envs import AmericanPut
 from downside.envs.american_put import EXERCISE
-from downside.evaluation import evaluate
 from downside.exact import Plan, solve
-from downside.experiments._study import Row, read_rows, write_about, write_rows
+from downside.experiments._study import (
+    EPISODES,
+    Row,
+    read_rows,
+    train_cells,
+    write_about,
+    write_rows,
+)
 from downside.experiments._tables import show, terminal
-from downside.experiments.agents import EPISODES, EVALUATION_SEED
-from downside.train import Agent, train_many
+from downside.experiments.agents import values
+from downside.train import Agent
 
 ENVIRONMENT = "downside/AmericanPut-v0"
 GAMMA = 1.0
@@ -33,32 +38,16 @@ def main(results: Path = Path("results"), seeds: tuple[int, ...] = (0, 1, 2, 3, 
     """Trains, solves, writes, draws; says whether the boundaries are ordered as in the paper."""
     path = results / "american-put.csv"
     rows = read_rows(path)
-    done = {(row["risk"], int(row["seed"])) for row in rows}
+    done = {(row["objective"], int(row["seed"])) for row in rows}
     for seed in seeds:
         missing = [risk for risk in RISKS if (risk, seed) not in done]
         if not missing:
             continue
-        begin = time.perf_counter()
-        agents = train_many(
-            ENVIRONMENT,
-            risks=missing,
-            seeds=[seed],
-            gamma=GAMMA,
-            total_timesteps=TIMESTEPS,
-            progress_bar=True,
-        )
-        seconds = (time.perf_counter() - begin) / len(missing)
-        for risk, agent in zip(missing, agents, strict=True):
-            found = evaluate(agent, episodes=EPISODES, seed=EVALUATION_SEED + seed)
-            rows.append(
-                {
-                    "risk": risk,
-                    "seed": seed,
-                    **{measure: round(found.value(measure), 6) for measure in RISKS},
-                    "seconds": round(seconds, 1),
-                    "boundary": json.dumps([_rounded(price) for price in boundary(agent)]),
-                }
-            )
+        for cell in train_cells(
+            ENVIRONMENT, missing, [seed], gamma=GAMMA, total_timesteps=TIMESTEPS
+        ):
+            edge = json.dumps([_rounded(price) for price in boundary(cell.agent)])
+            rows += [{**row, "boundary": edge} for row in cell.row(*RISKS)]
         write_rows(path, rows)
         write_about(
             path.with_suffix(".json"),
@@ -103,7 +92,11 @@ def _rounded(price: float) -> float | None:
 
 def boundaries(rows: list[Row], risk: str) -> Float[np.ndarray, "seeds periods"]:
     """The boundaries of each seed's agent."""
-    own = [json.loads(row["boundary"]) for row in rows if row["risk"] == risk]
+    own = [
+        json.loads(row["boundary"])
+        for row in rows
+        if row["objective"] == risk and row["measure"] == risk
+    ]
     return np.array([[np.nan if p is None else p for p in one] for one in own], dtype=float)
 
 
@@ -111,7 +104,7 @@ def _show(rows: list[Row], plans: dict[str, Plan]) -> bool:
     console = terminal()
     shown, middles = [], []
     for risk, plan in plans.items():
-        own = np.array([float(row[risk]) for row in rows if row["risk"] == risk])
+        own = values(rows, risk, risk)
         edges = boundaries(rows, risk)
         middle = _median(edges)
         middles.append(middle)
@@ -128,7 +121,12 @@ def _show(rows: list[Row], plans: dict[str, Plan]) -> bool:
             ]
         )
     header = ("risk", "QR-SRM", "optimum", "share", "largest gap of the boundary")
-    show(console, f"American put, γ = {GAMMA:g}, {len(rows) // len(RISKS)} seeds", header, shown)
+    show(
+        console,
+        f"American put, γ = {GAMMA:g}, {len(values(rows, RISKS[0], RISKS[0]))} seeds",
+        header,
+        shown,
+    )
     # A more risk-averse agent exercises sooner: at a higher price.
     filled = [np.where(np.isnan(middle), -np.inf, middle) for middle in middles]
     return bool(np.all(filled[0] >= filled[1]) and np.all(filled[1] >= filled[2]))

@@ -3,17 +3,22 @@
 Writes `results/mean-reversion-qrcvar.csv`; the rows of QR-SRM are those of `reproduce agents`.
 """
 
-import time
 from pathlib import Path
 
 import numpy as np
 
-from downside.evaluation import evaluate
-from downside.experiments._study import read_rows, write_about, write_rows
+from downside.experiments._study import (
+    EPISODES,
+    Row,
+    read_rows,
+    train_cells,
+    write_about,
+    write_rows,
+)
 from downside.experiments._tables import show, terminal
-from downside.experiments.agents import EPISODES, EVALUATION_SEED, values
+from downside.experiments.agents import values
 from downside.experiments.optimum import ENVIRONMENT, GAMMA
-from downside.train import QRCVaR, train_many
+from downside.train import QRCVaR
 
 RISKS = ("cvar(0.5)", "cvar(0.2)")
 
@@ -27,29 +32,8 @@ def main(results: Path = Path("results"), seeds: tuple[int, ...] = (0, 1, 2)) ->
         missing = [risk for risk in RISKS if (risk, seed) not in done]
         if not missing:
             continue
-        begin = time.perf_counter()
-        agents = train_many(
-            ENVIRONMENT,
-            risks=missing,
-            seeds=[seed],
-            agent=QRCVaR,
-            distribution_fraction=0.0,
-            progress_bar=True,
-        )
-        seconds = (time.perf_counter() - begin) / len(missing)
-        for risk, agent in zip(missing, agents, strict=True):
-            found = evaluate(agent, episodes=EPISODES, seed=EVALUATION_SEED + seed)
-            rows.append(
-                {
-                    "objective": risk,
-                    "seed": seed,
-                    "measure": risk,
-                    "value": round(found.value(risk), 6),
-                    "standard_error": round(found.standard_error(risk), 6),
-                    "predicted": round(agent.history[-1]["predicted"], 6),
-                    "seconds": round(seconds, 1),
-                }
-            )
+        cells = train_cells(ENVIRONMENT, missing, [seed], agent=QRCVaR, distribution_fraction=0.0)
+        rows += [row for cell in cells for row in cell.row(cell.risk)]
         write_rows(path, rows)
         write_about(
             path.with_suffix(".json"),
@@ -62,7 +46,7 @@ def main(results: Path = Path("results"), seeds: tuple[int, ...] = (0, 1, 2)) ->
     return _show(rows, read_rows(results / "mean-reversion-agents.csv"))
 
 
-def _show(rows: list, other: list) -> bool:
+def _show(rows: list[Row], other: list[Row]) -> bool:
     shown, agree = [], True
     for risk in RISKS:
         target, ours = values(rows, risk, risk), values(other, risk, risk)
