@@ -1,7 +1,7 @@
 """What each of our choices adds: QR-SRM on mean reversion with one of them taken back at a time.
 
 Writes `results/ablation.csv`, a row for each choice, measure and seed; what is there is not trained
-again. Half the default number of steps, so that differences show.
+again. A quarter of the default number of steps, so that differences show.
 """
 
 from collections.abc import Mapping
@@ -20,7 +20,7 @@ from downside.experiments.agents import values
 from downside.experiments.optimum import ENVIRONMENT, GAMMA
 
 RISKS = ("cvar(0.5)", "cvar(0.2)")
-TIMESTEPS = 384_000
+TIMESTEPS = 192_000
 CHOICES: Mapping[str, Mapping[str, Any]] = {
     "default": {},
     "Adam instead of Muon": {"optimiser": "adam", "learning_rate": 2e-3},
