@@ -54,7 +54,7 @@ def test_every_normal_alone_is_standard_normal_and_so_are_all_of_them(core):
     # would, whose largest distance is mostly below 1.63 / sqrt(160,000) = 0.0041.
     pooled = np.sort(drawn.ravel())
     assert np.abs(norm.cdf(pooled) - (np.arange(pooled.size) + 0.5) / pooled.size).max() < 0.0041
-    np.testing.assert_allclose([pooled.mean(), pooled.std()], [0.0, 1.0], atol=1e-3)
+    np.testing.assert_allclose([pooled.mean(), pooled.std()], [0.0, 1.0], atol=4e-3)
 
 
 @pytest.mark.parametrize("slip", [0.0, 0.3, 1.0])
@@ -74,8 +74,9 @@ def test_every_slip_alone_has_its_probability_and_together_they_have_it_to_one(s
 @NORMAL
 @pytest.mark.parametrize(
     ("smooth", "share"),
-    # An odd function cancels in pairs; of an even one the four pairs are four stratified draws.
-    [(np.tanh, 1e-6), (np.cos, 0.5), (lambda z: np.exp(0.3 * z), 0.1)],
+    # An odd function cancels in pairs. To an even one a pair is one draw, and two of the four cells
+    # are mirror images of the other two: two draws in each of two cells, little better than eight.
+    [(np.tanh, 1e-6), (np.cos, 0.8), (lambda z: np.exp(0.3 * z), 0.1)],
     ids=["tanh", "cos", "exp"],
 )
 def test_an_average_over_them_varies_far_less_than_over_independent_ones(core, smooth, share):

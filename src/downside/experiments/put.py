@@ -148,9 +148,11 @@ def _draw(rows: list[Row], plans: dict[str, Plan], path: Path) -> None:
         times = np.arange(edges.shape[1])
         for edge in edges:
             axis.plot(times, edge, color=colour, alpha=0.25, linewidth=1)
-        axis.plot(times, _median(edges), "o-", color=colour, markersize=4, label=f"{risk}, agents")
-        assert plan.boundary is not None
-        axis.plot(times, plan.boundary, "--", color=colour, label=f"{risk}, planner")
+        middle, exact = _median(edges), plan.boundary
+        assert exact is not None
+        for edge, who, style in ((middle, "agents", "o-"), (exact, "planner", "--")):
+            said = f"{risk}, {who}{': never' if np.isnan(edge).all() else ''}"
+            axis.plot(times, edge, style, color=colour, markersize=4, label=said)
     axis.set(
         title="Exercise the put at this price or below it",
         xlabel="decision time",

@@ -1,0 +1,77 @@
+"""What is learned, against what is exact: within 2% of the planner's value."""
+
+import numpy as np
+import pytest
+
+import downside as ds
+from downside.envs import CliffWalk
+
+SMALL = {
+    "hidden": (64, 64),
+    "num_envs": 64,
+    "batch_size": 128,
+    "warmup_steps": 2000,
+    "buffer_size": 20_032,
+    "quantiles": 20,
+    "distribution_fraction": 0.0,
+    "outer_interval": 160,
+    "outer_episodes": 2048,
+    "target_rate": 0.05,
+}
+SEARCHING = {**SMALL, "near_greedy": 3, "random_actions": 0, "outcomes": 4, "shifts": 5}
+
+
+def random_mdp(seed, states, actions, outcomes, horizon, several_starts):
+    rng = np.random.default_rng(seed)
+    shape = (states, actions, outcomes)
+    return ds.FiniteMDP(
+        rng.dirichlet(np.ones(outcomes), size=(states, actions)),
+        rng.normal(size=shape),
+        next_states=rng.integers(0, states, size=shape),
+        start=rng.dirichlet(np.ones(states)) if several_starts else 0,
+        gamma=0.95,
+        horizon=horizon,
+    )
+
+
+def shortfall(problem, agent, **arguments):
+    """How far the agent falls short of the optimum, as a share of it."""
+    best = ds.solve(problem, agent.risk, episodes=1000, **arguments).value
+    value = ds.evaluate(agent, episodes=50_000, seed=99).value(agent.risk)
+    return (best - value) / abs(best)
+
+
+@pytest.mark.parametrize(
+    "mdp",
+    [random_mdp(0, 4, 3, 3, 5, several_starts=True), random_mdp(2, 5, 3, 2, 4, False)],
+    ids=["several starts", "one start"],
+)
+def test_qrsrm_reaches_the_optimum_of_a_random_mdp(mdp):
+    agents = ds.train_many(
+        mdp.environment(),
+        risks=["cvar(0.5)", "0.5*mean + 0.5*cvar(0.2)"],
+        gamma=mdp.gamma,
+        total_timesteps=2400 // 4 * 64,
+        **SEARCHING,
+    )
+    assert [shortfall(mdp, agent) for agent in agents] == pytest.approx([0, 0], abs=0.02)
+
+
+def test_qrcvar_and_qrdqn_reach_the_optimum_of_a_random_mdp():
+    mdp = random_mdp(2, 5, 3, 2, 4, several_starts=False)
+    target = ds.QRCVaR(mdp.environment(), risk="cvar(0.5)", gamma=mdp.gamma, **SEARCHING)
+    assert shortfall(mdp, target.learn(2400 // 4 * 64)) == pytest.approx(0, abs=0.02)
+    neutral = ds.QRDQN(mdp.environment(), gamma=mdp.gamma, **SMALL)
+    assert shortfall(mdp, neutral.learn(2400 // 2 * 64)) == pytest.approx(0, abs=0.02)
+
+
+def test_qrsrm_reaches_the_optimum_of_the_cliff_walk():
+    env = CliffWalk(horizon=30)
+    agent = ds.QRSRM(
+        env,
+        risk="0.5*mean + 0.5*cvar(0.2)",
+        gamma=0.99,
+        **{**SEARCHING, "near_greedy": 4, "neutral_fraction": 0.3},
+    )
+    agent.learn(4800 // 4 * 64)
+    assert shortfall(env, agent, gamma=0.99) == pytest.approx(0, abs=0.02)
