@@ -41,7 +41,8 @@ def test_every_uniform_alone_is_uniform_and_together_they_come_in_pairs(count):
     half = (count + 1) // 2
     pairs = uniforms[:, : count - half] + uniforms[:, half:]
     np.testing.assert_allclose(pairs, 1.0, atol=1e-6)
-    cells = np.sort(np.floor(half * uniforms[:, :half]), axis=1)
+    folded = np.minimum(uniforms[:, :half], 1 - uniforms[:, :half])
+    cells = np.sort(np.floor(2 * half * folded), axis=1)
     assert (cells == np.arange(half)).mean() > 0.9999  # one in each cell, but for rounding
 
 
@@ -74,9 +75,8 @@ def test_every_slip_alone_has_its_probability_and_together_they_have_it_to_one(s
 @NORMAL
 @pytest.mark.parametrize(
     ("smooth", "share"),
-    # An odd function cancels in pairs. To an even one a pair is one draw, and two of the four cells
-    # are mirror images of the other two: two draws in each of two cells, little better than eight.
-    [(np.tanh, 1e-6), (np.cos, 0.8), (lambda z: np.exp(0.3 * z), 0.1)],
+    # An odd function cancels in pairs; to an even one the four pairs are four stratified draws.
+    [(np.tanh, 1e-6), (np.cos, 0.4), (lambda z: np.exp(0.3 * z), 0.1)],
     ids=["tanh", "cos", "exp"],
 )
 def test_an_average_over_them_varies_far_less_than_over_independent_ones(core, smooth, share):
