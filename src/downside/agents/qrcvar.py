@@ -24,7 +24,7 @@ Target = Float[Array, ""]
 class StaticCVaR(AbstractAlgorithm):
     r"""QR-CVaR (Bellemare, Dabney and Rowland, 2023, section 7.8).
 
-    Augmentation: b, with b' = (b - r)/γ. Score: $-\mathbb{E}[(b - G)^+]$, learned as such
+    Augmentation: b, with b' = (b - r)/γ. Score: $-\mathbb{E}[(b - G)^+] / \alpha$, learned as such
     ($W(x, b, a) = \gamma\, \mathbb{E}[\max_{a'} W(x', b', a')]$) or from learned quantiles. Outer
     step: $b = \arg\max_b\, b - \frac1\alpha \min_\pi \mathbb{E}[(b - G)^+]$ at the start, over the
     range of the returns that were seen.
@@ -76,9 +76,9 @@ class StaticCVaR(AbstractAlgorithm):
     def quantile_scores(
         self, quantiles: Float[Array, "A N"], observation: Float[Array, " d"], goal: Target
     ) -> Float[Array, " A"]:
-        """Minus the mean of (b - θ)^+."""
+        """Minus the mean of (b - θ)^+, in units of α."""
         del goal
-        return shortfall_score(quantiles, observation[_TARGET])
+        return shortfall_score(quantiles, observation[_TARGET]) / self.alpha
 
     def critic_target(
         self,
@@ -87,9 +87,9 @@ class StaticCVaR(AbstractAlgorithm):
         terminated: Bool[Array, ""],
         goal: Target,
     ) -> Float[Array, ""]:
-        """γ times the best score of the next state; at the end -γ (b')^+."""
+        """γ times the best score of the next state; at the end -γ (b')^+ / α."""
         del goal
-        missing = next_observation[_TARGET]
+        missing = next_observation[_TARGET] / self.alpha
         return shortfall_target(missing, next_score, gamma=self.gamma, terminated=terminated)
 
     def predicted_value(self, score: Float[Array, ""], goal: Target) -> Float[Array, ""]:
