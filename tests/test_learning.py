@@ -66,12 +66,10 @@ def test_qrcvar_and_qrdqn_reach_the_optimum_of_a_random_mdp():
 
 
 def test_qrsrm_reaches_the_optimum_of_the_cliff_walk():
-    env = CliffWalk(horizon=30)
+    env = CliffWalk()
+    changes = {"outer_interval": 300, "outer_episodes": 1024, "shifts": 5, "neutral_fraction": 0.3}
     agent = ds.QRSRM(
-        env,
-        risk="0.5*mean + 0.5*cvar(0.2)",
-        gamma=0.99,
-        **{**SEARCHING, "near_greedy": 4, "neutral_fraction": 0.3},
+        env, risk="0.5*mean + 0.5*cvar(0.2)", gamma=0.99, **{**SMALL, "batch_size": 64, **changes}
     )
-    agent.learn(4800 // 4 * 64)
+    agent.learn(6000 // 4 * 64)
     assert shortfall(env, agent, gamma=0.99) == pytest.approx(0, abs=0.02)

@@ -102,11 +102,11 @@ def test_quantiles_are_scored_by_the_expected_utility():
 
 
 def test_quantiles_are_scored_by_the_shortfall():
-    # b = 1: (0, 3, 1, 0) / 4 and (0, 0, 0, 1) / 4 are missing.
+    # b = 1: (0, 3, 1, 0) / 4 and (0, 0, 0, 1) / 4 are missing, in units of alpha = 0.5.
     scores = StaticCVaR.make(CVaR(0.5), SETTINGS).quantile_scores(
         QUANTILES, jnp.array([9.0, 1.0]), number(77.0)
     )
-    np.testing.assert_allclose(scores, [-1.0, -0.25])
+    np.testing.assert_allclose(scores, [-2.0, -0.5])
 
 
 def test_quantiles_are_scored_by_the_mean_and_by_the_measure():
@@ -127,11 +127,11 @@ def test_the_expected_utility_is_handed_back_and_the_utility_paid_at_the_end():
 
 
 def test_the_shortfall_is_discounted_and_what_is_missing_counts_at_the_end():
-    # gamma = 0.5: 0.5 * -4 on the way, -0.5 * 3 at the end.
+    # gamma = 0.5: 0.5 * -4 on the way, -0.5 * 3 / 0.5 at the end.
     algorithm = StaticCVaR.make(CVaR(0.5), SETTINGS)
     after, score = jnp.array([9.0, 3.0]), number(-4.0)
     assert algorithm.critic_target(after, score, jnp.array(False), number(77.0)) == -2.0
-    assert algorithm.critic_target(after, score, jnp.array(True), number(77.0)) == -1.5
+    assert algorithm.critic_target(after, score, jnp.array(True), number(77.0)) == -3.0
 
 
 @pytest.mark.parametrize("algorithm", [DQN, ICVaR])
@@ -142,10 +142,10 @@ def test_a_score_without_a_recursion_says_so(algorithm):
 
 
 def test_a_score_at_the_start_stands_for_a_value():
-    # l + score; b + score / alpha = 3 - 0.5 / 0.25; the score itself.
+    # l + score; b + score = 3 - 0.5, whatever alpha is: it is in the score; the score itself.
     assert srm("cvar(0.5)").predicted_value(number(-0.5), aim([0.0], [2.0], 3.0)) == 2.5
     static = StaticCVaR.make(CVaR(0.25), SETTINGS)
-    assert static.predicted_value(number(-0.5), number(3.0)) == 1.0
+    assert static.predicted_value(number(-0.5), number(3.0)) == 2.5
     neutral = StaticCVaR.make(CVaR(1.0), SETTINGS, levels=2)
     assert neutral.predicted_value(number(-0.5), number(3.0)) == 2.5
     assert DQN.make(ds.Mean(), SETTINGS).predicted_value(number(-0.5), NO_GOAL) == -0.5
@@ -293,13 +293,13 @@ def test_the_first_target_in_earnest_is_the_quantile():
 
 
 def test_the_papers_search_finds_the_best_target():
-    # b + score / alpha = -(b - 1.1)^2 for score = -alpha ((b - 1.1)^2 + b). Targets are tried from
-    # -0.4 to 4.4 in 64 steps of 0.075: 1.1 is one of them.
+    # b + score = -(b - 1.1)^2 for score = -((b - 1.1)^2 + b). Targets are tried from -0.4 to 4.4 in
+    # 64 steps of 0.075: 1.1 is one of them.
     algorithm = StaticCVaR.make(CVaR(0.25), SETTINGS)
     start = jnp.array([0.0, 1.0, 4.0])
     for rate, expected in ((1.0, 1.1), (0.5, 2.1)):
         goal = algorithm.learned_outer_step(
-            number(3.1), start, lambda b: -0.25 * ((b - 1.1) ** 2 + b), rate
+            number(3.1), start, lambda b: -((b - 1.1) ** 2 + b), rate
         )
         np.testing.assert_allclose(goal, expected, rtol=1e-4)
 
