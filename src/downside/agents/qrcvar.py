@@ -93,8 +93,8 @@ class StaticCVaR(AbstractAlgorithm):
         return shortfall_target(missing, next_score, gamma=self.gamma, terminated=terminated)
 
     def predicted_value(self, score: Float[Array, ""], goal: Target) -> Float[Array, ""]:
-        """B - E[(b - G)^+] / α."""
-        return goal + score / self.alpha
+        """The target b plus the score: b - E[(b - G)^+] / α."""
+        return goal + score
 
     # --- outer step ---------------------------------------------------------------------------
 

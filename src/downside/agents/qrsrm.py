@@ -139,7 +139,7 @@ class SRM(AbstractAlgorithm):
         start_score: Callable[[Aim], Float[Array, ""]],
         rate: Float[Array, ""] | float,
     ) -> Aim:
-        """H from the learned return at the start, in place."""
+        """The utility h from the learned return at the start, in place."""
         del start_score
         knots = goal.utility.knots + rate * (self.objective.quantiles(start) - goal.utility.knots)
         return Aim(self.objective.utility(knots), jnp.zeros(()))
