@@ -56,7 +56,7 @@ class StaticCVaR(AbstractAlgorithm):
     def remembered(
         self, accumulated: Float[Array, ""], discount_so_far: Float[Array, ""], goal: Target
     ) -> Float[Array, " m"]:
-        """B = (b_0 - s) / c."""
+        """What is missing: b = (b_0 - s) / c."""
         return ((goal - accumulated) / discount_so_far)[None]
 
     def relabel(

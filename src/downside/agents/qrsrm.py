@@ -30,7 +30,7 @@ class Aim(eqx.Module):
     """l."""
 
     def absolute(self) -> Utility:
-        """H itself, as a function of the return."""
+        """The utility h itself, as a function of the return."""
         u, place = self.utility, self.location
         offset = u.offset + place * (1.0 - u.linear)
         return Utility(u.knots + place, u.drops, linear=u.linear, offset=offset)
@@ -68,14 +68,14 @@ class SRM(AbstractAlgorithm):
         next_observations: Float[Array, "b K d"],
         amount: Float[Array, ""],
     ) -> tuple[Float[Array, " d"], Float[Array, "b K d"]]:
-        """S and s' = s + c r are larger by the amount."""
+        """Both s and s' = s + c r are larger by the amount."""
         return (
             observation.at[_ACCUMULATED].add(amount),
             next_observations.at[..., _ACCUMULATED].add(amount),
         )
 
     def view(self, observation: Float[Array, " d"], goal: Aim) -> Float[Array, " d"]:
-        """S relative to the place of h."""
+        """With s relative to the place of h."""
         return observation.at[_ACCUMULATED].add(-goal.location)
 
     # --- score --------------------------------------------------------------------------------
