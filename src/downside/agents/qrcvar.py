@@ -65,7 +65,7 @@ class StaticCVaR(AbstractAlgorithm):
         next_observations: Float[Array, "b K d"],
         amount: Float[Array, ""],
     ) -> tuple[Float[Array, " d"], Float[Array, "b K d"]]:
-        """B is larger by the amount, and so b' by the amount / γ."""
+        """The target b is larger by the amount, and so b' by the amount / γ."""
         return (
             observation.at[_TARGET].add(amount),
             next_observations.at[..., _TARGET].add(amount / self.gamma),
