@@ -389,6 +389,11 @@ class Agent:
         """Whether episode i of `simulate_returns` meets the same noise for every agent and plan."""
         return isinstance(self._loop, FusedLoop)
 
+    @property
+    def default_episodes(self) -> int:
+        """How many episodes `evaluate` plays unless told: fewer where they are slow."""
+        return 100_000 if isinstance(self._loop, FusedLoop) else 1_000
+
     # --- environments -------------------------------------------------------------------------
 
     def get_env(self) -> Any:
