@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from downside.agents import MLP, Settings
     from downside.decompose import ConditionalRisk, conditional_risk
     from downside.envs import ReturnAware, TargetAware
-    from downside.evaluation import Difference, Evaluation, compare, evaluate
+    from downside.evaluation import Difference, Evaluation, compare, evaluate, evaluate_policy
     from downside.exact import FiniteMDP, Plan, certified_bounds, solve
     from downside.risk import (
         AbstractSpectralRisk,
@@ -82,6 +82,7 @@ __all__ = [
     "compare",
     "conditional_risk",
     "evaluate",
+    "evaluate_policy",
     "load",
     "parse",
     "register",
@@ -117,6 +118,7 @@ _HOMES = {
     "Evaluation": "downside.evaluation",
     "compare": "downside.evaluation",
     "evaluate": "downside.evaluation",
+    "evaluate_policy": "downside.evaluation",
     "FiniteMDP": "downside.exact",
     "Plan": "downside.exact",
     "certified_bounds": "downside.exact",

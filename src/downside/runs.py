@@ -62,7 +62,7 @@ def train_run(
     *,
     total_timesteps: int | None = None,
     episodes: int | None = None,
-    every_seconds: float = 60.0,
+    every_seconds: float | int = 60.0,
     callback: Any = None,
     progress_bar: bool = False,
 ) -> Evaluation:
@@ -112,7 +112,7 @@ def resume_run(
     folder: str | Path,
     *,
     env: Any = None,
-    every_seconds: float = 60.0,
+    every_seconds: float | int = 60.0,
     callback: Any = None,
     progress_bar: bool = False,
 ) -> tuple[Agent, Evaluation]:

@@ -251,6 +251,8 @@ _WHOLE: Mapping[str, int] = {
 }
 """Whole numbers, with the least that is allowed."""
 
+_LARGEST = 2**31 - 1
+
 _CHOICES: Mapping[str, tuple[str, ...]] = {
     "activation": ACTIVATIONS,
     "critic": CRITICS,
@@ -288,6 +290,8 @@ def _tidy(name: str, value: Any) -> Any:
         finite = _is_number(value) and math.isfinite(value)
         if not finite or float(value) != int(value) or value < _WHOLE[name]:
             raise ValueError(f"`{name}` must be a whole number >= {_WHOLE[name]}, got {value!r}.")
+        if value > _LARGEST:
+            raise ValueError(f"`{name}` must be a whole number <= {_LARGEST:,}, got {value!r}.")
         if name == "shifts" and value % 2 == 0:
             raise ValueError(f"`shifts` must be odd, so that no shift is among them; got {value}.")
         return int(value)

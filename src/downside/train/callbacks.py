@@ -51,7 +51,7 @@ class Checkpoints(Callback):
         self,
         folder: str | Path,
         *,
-        every_seconds: float = 60.0,
+        every_seconds: float | int = 60.0,
         every_steps: int | None = None,
         keep: int = 2,
     ):
@@ -131,7 +131,7 @@ class Evaluations(Callback):
 class StopAtValue(Callback):
     """Ends training once the risk measure's value of the policy has reached a target."""
 
-    def __init__(self, value: float):
+    def __init__(self, value: float | int):
         self.value = float(value)
 
     def on_step(self, agent: "Agent") -> bool:

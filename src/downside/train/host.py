@@ -155,8 +155,8 @@ class Host:
         if not np.isfinite(values).all():
             number = int(np.flatnonzero(~np.isfinite(values).reshape(len(values), -1).all(1))[0])
             raise EnvironmentFaultError(
-                f"{self.name} returned a {kind} from `{what}` that is not finite (NaN or infinite) "
-                f"in environment {number}: {values[number]}. What was learned is kept."
+                f"The {kind} that {self.name} returned from `{what}` is not finite, in "
+                f"environment {number}: {values[number]}. What was learned is kept."
             )
         return values
 

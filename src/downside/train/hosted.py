@@ -221,8 +221,8 @@ class HostedLoop:
             ),
         )
         metrics = {
-            "timesteps": int(run.rounds) * program.timesteps_per_round,
-            "updates": int(run.rounds) * settings.updates_per_step,
+            "timesteps": float(run.rounds) * program.timesteps_per_round,
+            "updates": float(run.rounds) * settings.updates_per_step,
             "critic_loss": loss,
             "quantile_loss": loss,
             "value": float(value),
@@ -231,7 +231,7 @@ class HostedLoop:
             "mean": float(returns.mean()),
             "spread": float(returns.std()),
             "exploration": exploration_share(settings, progress),
-            "episodes": int(run.episodes.added),
+            "episodes": float(run.episodes.added),
             "episode_reward": float(rewards.mean()),
             "episode_length": float(lengths.mean()),
         }

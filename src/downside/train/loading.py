@@ -55,7 +55,10 @@ def load(
     if not isinstance(chunks, int) or not isinstance(history, list):
         raise CheckpointError(f"{path} has steps or a history that are none.")
     program = Program(agent._core, agent.settings, agent._make_trunk, chunks)
-    skeleton = agent._loop.skeleton(program, agent._algorithm)
+    try:
+        skeleton = agent._loop.skeleton(program, agent._algorithm)
+    except (MemoryError, OverflowError) as error:
+        raise CheckpointError(f"{path} has settings that no memory holds: {error}.") from error
     agent._run = from_arrays(skeleton, arrays, str(path))
     agent._program, agent._settled, agent.history = program, int(settled), history
     return agent

@@ -48,4 +48,7 @@ def _network(given: Mapping[str, Any]) -> dict[str, Any]:
                 f"`policy_kwargs` may have n_quantiles and net_arch, got {name!r}. For any other "
                 "network pass network=, an eqx.Module from observation to features."
             )
-    return {names[name]: value for name, value in given.items()}
+    out = {names[name]: value for name, value in given.items()}
+    if "hidden" in out and isinstance(out["hidden"], list):
+        out["hidden"] = tuple(out["hidden"])
+    return out
