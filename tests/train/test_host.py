@@ -143,7 +143,7 @@ def test_a_worker_that_dies_ends_the_run_and_does_not_hang_it():
         host.reset(seed=0)
         host.step(np.array([0, 1]))
         worker = multiprocessing.active_children()[0]
-        os.kill(worker.pid, signal.SIGKILL)
+        os.kill(worker.pid or 0, signal.SIGKILL)
         with pytest.raises(ds.EnvironmentFaultError, match=r"worker process of .* died in `step`"):
             many_steps(host)
     finally:

@@ -1,5 +1,7 @@
 """Gymnasium environments whose every number is known, and some that misbehave."""
 
+from typing import Any
+
 import gymnasium as gym
 import numpy as np
 
@@ -16,12 +18,12 @@ class Counter(gym.Env):
     def __init__(self, length=4, truncates=False):
         self.length, self.truncates = length, truncates
 
-    def reset(self, *, seed=None, options=None):
+    def reset(self, *, seed=None, options=None) -> Any:
         super().reset(seed=seed)
         self.time = 0
         return np.array([0.0, -1.0], np.float32), {}
 
-    def step(self, action):
+    def step(self, action) -> Any:
         self.time += 1
         over = self.time == self.length
         seen = np.array([self.time, action], np.float32)
@@ -31,7 +33,7 @@ class Counter(gym.Env):
 class Noisy(Counter):
     """As the counter, and the reward is noisy: action 1 is a gamble with the better mean."""
 
-    def step(self, action):
+    def step(self, action) -> Any:
         seen, _, terminated, truncated, info = super().step(action)
         reward = self.np_random.normal(0.3, 1.0) if action == 1 else 0.0
         return seen, float(reward), terminated, truncated, info
@@ -43,11 +45,11 @@ class Masked(Counter):
     def mask(self):
         return np.array([1, self.time % 2], np.int8)
 
-    def reset(self, *, seed=None, options=None):
+    def reset(self, *, seed=None, options=None) -> Any:
         seen, _ = super().reset(seed=seed)
         return seen, {"action_mask": self.mask()}
 
-    def step(self, action):
+    def step(self, action) -> Any:
         if not self.mask()[action]:
             raise AssertionError("an illegal action was taken")
         seen, reward, terminated, truncated, _ = super().step(action)
@@ -70,10 +72,10 @@ class Assorted(Counter):
         parts = np.array([int(time) % 2, int(time) % 3])
         return {"last": int(last) + 1, "time": np.array([time], np.float64), "parts": parts}
 
-    def reset(self, *, seed=None, options=None):
+    def reset(self, *, seed=None, options=None) -> Any:
         return self._seen(super().reset(seed=seed)[0]), {}
 
-    def step(self, action):
+    def step(self, action) -> Any:
         seen, *rest = super().step(action)
         return self._seen(seen), *rest
 
@@ -85,7 +87,7 @@ class Faulty(Counter):
         super().__init__(length=3)
         self.fault, self.steps = fault, 0
 
-    def step(self, action):
+    def step(self, action) -> Any:
         seen, reward, terminated, truncated, info = super().step(action)
         self.steps += 1
         if self.steps >= 10:
