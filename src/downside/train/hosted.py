@@ -247,7 +247,12 @@ def blank(program: Program, algorithm: AbstractAlgorithm, key: Key[Array, ""]) -
     goal = algorithm.first_goal(jnp.zeros(2))
     size = algorithm.wrap(core, goal).observation_space.shape[0]
     networks = make_networks(
-        stream(key, "networks"), settings, program.make_trunk, size, core.num_actions
+        stream(key, "networks"),
+        settings,
+        program.make_trunk,
+        size,
+        core.num_actions,
+        anchored=not core.bounded,
     )
     own = core.observation_space.shape[0]
     return HostedRun(
