@@ -204,8 +204,8 @@ def test_a_run_that_was_stopped_is_resumed_to_its_end(tmp_path, monkeypatch, cap
         raise KeyboardInterrupt
 
     monkeypatch.setattr(Agent, "_steps", one_step)
+    arguments = ["--risk", "cvar(0.5)", "--steps", "64", "--episodes", "200", "--out", "mine"]
     with pytest.raises(SystemExit) as stop:
-        arguments = ["--risk", "cvar(0.5)", "--steps", "64", "--episodes", "200", "--out", "mine"]
         cli.main(["train", *ENV, *arguments, *SMALL])
     assert stop.value.code == 130
     said = capsys.readouterr().err
