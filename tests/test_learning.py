@@ -101,5 +101,5 @@ def test_the_optimum_is_reached_where_episodes_need_not_end(algorithm, risk):
     best = ds.solve(env, risk, gamma=0.99, episodes=1000).value
     value = ds.evaluate(agent, episodes=50_000, seed=99).value(risk)
     assert value == pytest.approx(best, rel=0.02)
-    # The scores have not run away: without an anchor they are far above 0.
-    assert agent.history[-1]["predicted"] == pytest.approx(best, rel=0.3)
+    # No return is positive; scores that are not anchored run away to +300.
+    assert agent.history[-1]["predicted"] < 0.0
