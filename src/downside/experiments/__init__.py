@@ -13,6 +13,7 @@ NAMES = (
     "ablation",
     "qrcvar",
     "put",
+    "lunar",
 )
 
 
