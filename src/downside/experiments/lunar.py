@@ -104,7 +104,7 @@ def _cell(name: str, seed: int, timesteps: int, folder: Path) -> list[Row]:
 def _show(rows: list[Row]) -> None:
     shown: list[list[Any]] = []
     for name in ROWS:
-        line = [name]
+        line, own = [name], []
         for column, measure in enumerate(MEASURES):
             own = [
                 float(row["value"])
