@@ -17,8 +17,8 @@ ORDER = [
     {"agents"},
     {"train"},
     {"evaluation"},
-    {"explain"},
-    {"report", "sweep"},
+    {"explanation"},
+    {"reporting", "sweep"},
     {"experiments"},
     {"cli"},
 ]

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from downside.envs import ReturnAware, TargetAware
     from downside.evaluation import Difference, Evaluation, compare, evaluate
     from downside.exact import FiniteMDP, Plan, certified_bounds, solve
+    from downside.explanation import Story, explain
     from downside.risk import (
         AbstractSpectralRisk,
         CustomSpectrum,
@@ -52,6 +53,7 @@ __all__ = [
     "ReturnAware",
     "RiskSyntaxError",
     "Settings",
+    "Story",
     "TargetAware",
     "Utility",
     "WeightedCVaR",
@@ -60,6 +62,7 @@ __all__ = [
     "compare",
     "conditional_risk",
     "evaluate",
+    "explain",
     "parse",
     "register",
     "solve",
@@ -86,6 +89,8 @@ _HOMES = {
     "Evaluation": "downside.evaluation",
     "compare": "downside.evaluation",
     "evaluate": "downside.evaluation",
+    "Story": "downside.explanation",
+    "explain": "downside.explanation",
     "FiniteMDP": "downside.exact",
     "Plan": "downside.exact",
     "certified_bounds": "downside.exact",
