@@ -262,4 +262,4 @@ def _standard_error(samples: np.ndarray) -> np.ndarray:
     """Of the mean over the first axis; a single sample says nothing."""
     if len(samples) < 2:
         return np.full(samples.shape[1:], np.inf)
-    return samples.std(axis=0, ddof=1) / math.sqrt(len(samples))
+    return np.asarray(samples.std(axis=0, ddof=1) / math.sqrt(len(samples)))

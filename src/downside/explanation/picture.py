@@ -43,17 +43,14 @@ def draw(story: Story, episode: Episode) -> "Figure":
     for alpha, line in zip(*lines(story), strict=True):
         whole.axvline(line, color=_ORANGE, linewidth=1.2)
         whole.annotate(
-            f"λ({alpha:g})",
-            (line, 1.02),
+            f" λ({alpha:g})",
+            (line, 0.01),
             color=_ORANGE,
-            ha="center",
-            va="bottom",
             fontsize=8,
             xycoords=("data", "axes fraction"),
         )
     own.set(title="Return still to come, $G_t$", ylabel="probability")
     whole.set(title="Total of the episode, $s_t + c_t G_t$", ylabel="probability")
-    whole.title.set_position((0.5, 1.06))
     own.legend(frameon=False, fontsize=7, ncols=2)
 
     times = [step.time for step in steps]
@@ -70,18 +67,15 @@ def draw(story: Story, episode: Episode) -> "Figure":
     level.set(title="Share of outcomes that matters from here", xlabel="step", ylim=(-0.02, 1.02))
     level.legend(frameon=False, fontsize=8)
 
-    names, shares = weights(episode)
-    bottom = np.zeros(len(times))
-    for i, name in enumerate(names):
-        weight.bar(times, shares[:, i], bottom=bottom, label=name, width=0.9, color=COLOURS[i])
-        bottom = bottom + shares[:, i]
-    weight.set(title="What it weighs", xlabel="step", ylim=(0, 1))
-    weight.legend(
-        frameon=False, fontsize=8, ncols=3, loc="upper center", bbox_to_anchor=(0.5, -0.16)
-    )
+    if len(np.asarray(steps[0].risk.start_levels)) == 1:
+        weight.bar(times, [float(step.risk.xi) for step in steps], width=0.9, color=COLOURS[3])
+        weight.axhline(1.0, color="black", linewidth=0.8, linestyle="--")
+        weight.set(title="How much this moment weighs in the measure, ξ", xlabel="step")
+    else:
+        _draw_weights(weight, episode, times)
     for axis in (own, whole, level, weight):
         axis.spines[["top", "right"]].set_visible(False)
-    figure.suptitle(f"{story.label}: {story.risk}, episode {episode.seed}".replace("$", r"\$"))
+    figure.suptitle(f"{story.title}, episode {episode.seed}".replace("$", r"\$"))
     return figure
 
 
@@ -112,6 +106,16 @@ def weights(episode: Episode) -> tuple[list[str], Float[np.ndarray, "T k"]]:
         ],
         axis=1,
     )
+
+
+def _draw_weights(axis: Any, episode: Episode, times: list[int]) -> None:
+    names, shares = weights(episode)
+    bottom = np.zeros(len(times))
+    for i, name in enumerate(names):
+        axis.bar(times, shares[:, i], bottom=bottom, label=name, width=0.9, color=COLOURS[i])
+        bottom = bottom + shares[:, i]
+    axis.set(title="What it weighs", xlabel="step", ylim=(0, 1))
+    axis.legend(frameon=False, fontsize=8, ncols=3, loc="upper center", bbox_to_anchor=(0.5, -0.16))
 
 
 def _draw_spread(axis: Any, story: Story) -> None:

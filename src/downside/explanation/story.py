@@ -118,6 +118,12 @@ class Story:
     """What a reader must know beforehand; empty if nothing."""
 
     @property
+    def title(self) -> str:
+        """What is explained, with its measure."""
+        measure = str(self.risk)
+        return self.label if measure in self.label else f"{self.label}, {measure}"
+
+    @property
     def steps(self) -> tuple[Step, ...]:
         """The steps of the first episode."""
         return self.episodes[0].steps
@@ -126,7 +132,7 @@ class Story:
     def words(self) -> str:
         """The first episode in words, and whether the explanation can be relied on."""
         lines = [f"{step.time:>3}  {step.words}" for step in self.steps]
-        head = [f"{self.label}: {self.risk}"]
+        head = [self.title]
         if self.note:
             head.append(self.note)
         if self.calibration is not None:
@@ -136,7 +142,7 @@ class Story:
     def table(self, episode: int = 0) -> Table:
         """Example 3's table, for the terminal: `rich.print(story.table())`."""
         told = self.episodes[episode]
-        title = f"{escape(self.label)}: {escape(str(self.risk))}, episode {told.seed}"
+        title = f"{escape(self.title)}, episode {told.seed}"
         table = Table(title=title, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD)
         seen = list(told.steps[0].seen)[:4]
         for name in ("t", *seen, "s", "c", "action", "reward", "matters from here", "ξ"):
@@ -187,6 +193,6 @@ class Story:
         ends = ", ".join(number(one.total) for one in self.episodes[:3])
         verdict = "unchecked" if self.calibration is None else self.calibration.verdict
         return (
-            f"Story({self.label!r}: {self.risk}, {count} episode{'s' * (count > 1)} with total "
+            f"Story({self.title!r}, {count} episode{'s' * (count > 1)} with total "
             f"{ends}; {self.kind} distributions, {verdict})"
         )

@@ -170,6 +170,7 @@ def _steps(source: AbstractSource, start: Distribution, moments: list[Moment]) -
                 expected_before=expected[i - 1],
                 expected=expected[i],
                 spread=spread,
+                exact=source.kind == "exact",
             )
         name = source.names.action
         steps.append(

@@ -31,9 +31,10 @@ def number(value: float) -> str:
         return "none"
     if value == 0 or abs(value) >= 1000:
         return f"{value:,.0f}"
-    digits = max(0, 2 - math.floor(math.log10(abs(value)))) if abs(value) >= 0.001 else 4
-    text = f"{value:.{min(digits, 3)}f}"
-    return "0" if float(text) == 0 else text
+    if abs(value) < 0.001:
+        return "0" if abs(value) < 1e-6 else f"{value:.1g}"
+    digits = max(0, 2 - math.floor(math.log10(abs(value))))
+    return f"{value:.{min(digits, 3)}f}"
 
 
 def effective_level(risk: ConditionalRisk) -> float:
@@ -89,6 +90,7 @@ def development(
     expected_before: float,
     expected: float,
     spread: float,
+    exact: bool,
 ) -> str:
     """What a step changed, and what that means for the next decision.
 
@@ -99,8 +101,9 @@ def development(
         expected_before: the total that was expected of the episode there.
         expected: the total that is expected here.
         spread: the standard deviation of totals: what counts as news.
+        exact: whether the distributions are; if not, a probability of 0 need not be one.
     """
-    return f"{_news(step, expected_before, expected, spread)} {_change(before, now)}"
+    return f"{_news(step, expected_before, expected, spread)} {_change(before, now, exact)}"
 
 
 def _news(step: int, before: float, now: float, spread: float) -> str:
@@ -112,15 +115,17 @@ def _news(step: int, before: float, now: float, spread: float) -> str:
     return f"Step {step} went {size}{'better' if moved > 0 else 'worse'} than expected: {what}."
 
 
-def _change(before: ConditionalRisk, now: ConditionalRisk) -> str:
+def _change(before: ConditionalRisk, now: ConditionalRisk, exact: bool) -> str:
     below = np.asarray(now.start_levels) < 1
     if not below.any():
         return "The agent maximises the average, at every step: nothing about that changes."
     if not float(now.xi) > 0:
-        return (
-            "No outcome from here is a bad one any more, whatever it does: the measure is settled, "
-            "and every action is as good as any other."
-        )
+        if exact:
+            return (
+                "No outcome from here is a bad one any more, whatever it does: the measure is "
+                "settled, and every action is as good as any other."
+            )
+        return "Hardly any outcome from here is a bad one any more: what it does matters little."
     level, last = effective_level(now), effective_level(before)
     if len(below) > 1:
         return f"From here it cares about {aim(now)}: {_mixed(before, now, level, last)}"
@@ -129,8 +134,8 @@ def _change(before: ConditionalRisk, now: ConditionalRisk) -> str:
         seen = f"every outcome seen from here lies in the worst {alpha} seen from the start"
     else:
         seen = (
-            f"the worst {alpha} seen from the start has become the worst {percent(level)} seen from "
-            "here"
+            f"the worst {alpha} seen from the start has become the worst {percent(level)} seen "
+            "from here"
         )
     return f"Now {seen}: {_single(level, last)}"
 
@@ -155,8 +160,8 @@ def _single(level: float, last: float) -> str:
             "nearly every outcome is a bad one, so it acts almost as if it maximised the average."
         )
     return (
-        "the bad outcomes have come closer, so more of what can happen counts, and it is readier to "
-        "take risks that pay."
+        "the bad outcomes have come closer, so more of what can happen counts, and it is readier "
+        "to take risks that pay."
     )
 
 
