@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from downside.evaluation import Difference, Evaluation, compare, evaluate
     from downside.exact import FiniteMDP, Plan, certified_bounds, solve
     from downside.explanation import Story, explain
+    from downside.reporting import report
     from downside.risk import (
         AbstractSpectralRisk,
         CustomSpectrum,
@@ -65,6 +66,7 @@ __all__ = [
     "explain",
     "parse",
     "register",
+    "report",
     "solve",
     "train_many",
 ]
@@ -91,6 +93,7 @@ _HOMES = {
     "evaluate": "downside.evaluation",
     "Story": "downside.explanation",
     "explain": "downside.explanation",
+    "report": "downside.reporting",
     "FiniteMDP": "downside.exact",
     "Plan": "downside.exact",
     "certified_bounds": "downside.exact",

@@ -28,7 +28,7 @@ from downside.risk import AbstractSpectralRisk, Distribution
 HOLDS, NEARLY, FAILS = "holds", "nearly holds", "does not hold"
 _NEARLY_LEVEL = 0.10
 """A level that is off by a tenth of itself still says the right thing in words."""
-_NEARLY_VALUE = 0.05
+_NEARLY_VALUE = 0.1
 """In standard deviations of the return."""
 _FALSE_ALARM = 0.01
 """How often distributions without fault may look faulty, over all times together."""
