@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import tyro
 
 from downside.experiments import NAMES
+from downside.reporting.commands import Explain, Report
 
 EXIT_ERROR = 1
 EXIT_INTERRUPTED = 130
@@ -198,7 +199,8 @@ class Reproduce:
     """Which one: example1, example2; optimum (mean reversion solved for the paper's table); demo
     (one agent beside the optimum, in minutes); agents (QR-SRM for all objectives of the table, five
     seeds); agents_paper (the same with the paper's settings); ablation (what each of our choices
-    adds); qrcvar (QR-CVaR beside QR-SRM); put (exercise boundaries of the American put)."""
+    adds); qrcvar (QR-CVaR beside QR-SRM); put (exercise boundaries of the American put); example3
+    (the evolving risk preference of a trained agent)."""
 
     def run(self) -> None:
         """Runs the experiment; an error if a figure differs from the paper's."""
@@ -212,6 +214,8 @@ class Reproduce:
 
 Command = (
     Annotated[Solve, tyro.conf.subcommand("solve")]
+    | Annotated[Explain, tyro.conf.subcommand("explain")]
+    | Annotated[Report, tyro.conf.subcommand("report")]
     | Annotated[Envs, tyro.conf.subcommand("envs")]
     | Annotated[Risks, tyro.conf.subcommand("risks")]
     | Annotated[Reproduce, tyro.conf.subcommand("reproduce")]

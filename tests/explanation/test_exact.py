@@ -6,6 +6,7 @@ import pytest
 from hypothesis import strategies as st
 
 import downside as ds
+from downside.exact import FiniteProblem
 from downside.explanation.calibration import HOLDS
 from downside.explanation.tell import make_source
 
@@ -65,6 +66,7 @@ def test_the_explanation_is_the_mean_of_xi_over_all_paths(mdp, risk, seed):
 @hypothesis.settings(max_examples=10)
 def test_the_parts_of_an_exact_plan_add_up_to_the_whole(mdp, risk):
     plan = ds.solve(mdp, risk, episodes=2)
+    assert isinstance(plan.problem, FiniteProblem)
     source = make_source(plan)
     start = source.start([])
     whole = plan.risk(np.asarray(start.values), weights=np.asarray(start.probabilities))

@@ -13,6 +13,7 @@ from downside.experiments._study import EPISODES, EVALUATION_SEED
 from downside.experiments._tables import show, terminal
 from downside.experiments.agents import PAPER
 from downside.experiments.optimum import ENVIRONMENT, GAMMA, OBJECTIVES
+from downside.reporting import make_chapter, report
 from downside.runs import run_folder
 from downside.train import QRSRM, Agent
 
@@ -44,6 +45,9 @@ def main(folder: Path | None = None, seed: int = 0) -> bool:
     picture = folder / "demo.png"
     _draw(agent, found, plan, paper, picture)
     console.print(f"Trained in {seconds:.0f} s. Picture: {picture}")
+    chapter = make_chapter(agent, label=f"{agent.name}, {RISK}", optimum=plan.value, checks=300)
+    page = report(chapter, out=folder / "report.html")
+    console.print(f"Report, to be opened in a browser: {page}")
     return value > paper
 
 

@@ -15,6 +15,7 @@ import functools
 import math
 import statistics
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -155,7 +156,7 @@ class Calibration:
 def _worst(gaps: np.ndarray, allowed: np.ndarray) -> int:
     """Where a gap is furthest beyond what it may be; if none is, where it is largest."""
     beyond = gaps - allowed
-    return int(np.argmax(beyond if beyond.max() > 0 else gaps))
+    return int(np.argmax(beyond if beyond.max() > 1e-9 else gaps))
 
 
 def _verdict(gap: float, allowed: float, nearly: float) -> str:
@@ -240,7 +241,7 @@ def in_batches(
         )
         out.append(conditional_risk(risk, start, own, s=s[part], c=c[part]))
     first = out[0]
-    joined = {
+    joined: dict[str, Any] = {
         name: np.concatenate([np.asarray(getattr(one, name)) for one in out])
         for name in ("xi_per_level", "xi", "levels", "weights", "value")
     }

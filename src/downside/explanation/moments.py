@@ -131,7 +131,7 @@ def _side_by_side(
             legal = np.array([info["action_mask"] for info in infos], bool)
         discounts = np.full(count, discount)
         actions = act(Situation(np.array(seen), accumulated.copy(), discounts, handles, legal))
-        for lane in np.flatnonzero(running):
+        for lane in np.flatnonzero(running).tolist():
             flat = np.asarray(seen[lane], dtype=float).ravel()
             now = Moment(
                 time=time,

@@ -82,8 +82,8 @@ def _about(subject: Subject) -> str:
     env = subject.env
     name = type(env).__name__ if isinstance(env, AbstractJaxEnv) else _id(env)
     return (
-        f"{name}; {subject.name}, {subject.num_timesteps:,} steps of learning, seed {subject.seed}; "
-        f"discount {subject.settings.gamma:g}"
+        f"{name}; {subject.name}, {subject.num_timesteps:,} steps of learning, seed "
+        f"{subject.seed}; discount {subject.settings.gamma:g}"
     )
 
 

@@ -87,7 +87,6 @@ def verdict(chapter: Chapter) -> dict[str, str]:
 
 def aim(risk: AbstractSpectralRisk) -> str:
     """The measure for someone who has never seen one."""
-    parts = []
     if not risk.is_finite_mixture:
         ranks = np.array([0.05, 0.25])
         worst, quarter = (float(x) for x in np.asarray(risk.cumulative(ranks)))
@@ -96,21 +95,17 @@ def aim(risk: AbstractSpectralRisk) -> str:
             f"weigh more: the worst 5% have {percent(worst)} of the weight and the worst quarter "
             f"{percent(quarter)}."
         )
-    for level, weight in risk.atoms:
-        what = "the average over all episodes" if level >= 1 else _tail(level)
-        parts.append(
-            what if weight >= 0.9995 else f"{percent(weight)} of its attention is on {what}"
-        )
-    if len(parts) == 1:
-        return (
-            f"It maximises {parts[0]}. Better outcomes do not count."
-            if risk.atoms[0][0] < 1
-            else (f"It maximises {parts[0]}.")
-        )
+    if len(risk.atoms) == 1:
+        ((level, _),) = risk.atoms
+        rest = "" if level >= 1 else " Better outcomes do not count."
+        return f"It maximises {_tail(level)}.{rest}"
+    parts = [f"{percent(weight)} of its attention is on {_tail(a)}" for a, weight in risk.atoms]
     return f"It maximises a mixture: {', '.join(parts[:-1])} and {parts[-1]}."
 
 
 def _tail(level: float) -> str:
+    if level >= 1:
+        return "the average over all episodes"
     return f"the average over the worst {percent(level)} of episodes"
 
 
@@ -156,14 +151,11 @@ def _calibration(story: Story) -> dict[str, Any] | None:
     if checks is None:
         return None
     share = checks.weights / checks.weights.sum() if len(checks.weights) else checks.weights
+    coarse = checks.resolution * float((share / checks.levels).sum())
     return {
         "times": [int(time) for time in checks.times],
         "xi": _shorts(checks.xi @ share) if len(share) else [],
-        "xiError": _shorts(
-            2 * checks.xi_error @ share + checks.resolution * (share / checks.levels).sum()
-        )
-        if len(share)
-        else [],
+        "xiError": _shorts(2 * checks.xi_error @ share + coarse) if len(share) else [],
         "parts": _shorts(checks.parts),
         "partsError": _shorts(2 * checks.parts_error + checks.parts_slack),
         "whole": _short(checks.whole),
@@ -177,16 +169,13 @@ def _calibration(story: Story) -> dict[str, Any] | None:
 
 
 def _spectrum(risk: AbstractSpectralRisk) -> list[list[float]]:
-    edges = np.unique([*np.linspace(0.005, 0.995, 100), *(a for a, _ in risk.atoms if a < 1)])
-    jumps = [a for a, _ in risk.atoms if 0 < a < 1]
-    points = np.unique(
-        [*edges, *(a - 1e-4 for a in jumps), *(a + 1e-4 for a in jumps), 0.0001, 1.0]
+    jumps = np.array([a for a, _ in risk.atoms if 0 < a < 1])
+    ranks = np.unique(
+        [1e-4, *np.linspace(0.005, 0.995, 100), *(jumps - 1e-4), *(jumps + 1e-4), 1.0]
     )
-    points = points[(points > 0) & (points <= 1)]
-    return [
-        [_short(u), _short(phi)]
-        for u, phi in zip(points, np.asarray(risk.spectrum(points)), strict=True)
-    ]
+    ranks = ranks[(ranks > 0) & (ranks <= 1)]
+    heights = np.asarray(risk.spectrum(ranks))
+    return [[_short(u), _short(phi)] for u, phi in zip(ranks, heights, strict=True)]
 
 
 def _histogram(returns: np.ndarray) -> dict[str, Any]:

@@ -219,7 +219,8 @@
       }
       if (single) view.svg.append(make("line", { x1: view.left, x2: view.width - view.right, y1: view.Y(1), y2: view.Y(1), stroke: "var(--soft)", "stroke-dasharray": "4 3" }));
     });
-    legend(find("legend"), single ? [] : episode.weightNames.map((name, i) => {
+    if (single) { find("legend").replaceChildren(html("span", "", "1 at the start. More: this situation decides much of the value; 0: it decides nothing any more.")); return; }
+    legend(find("legend"), episode.weightNames.map((name, i) => {
       const level = step.levels.length && running(step) ? `, from here ${step.levels[i] >= 0.9995 ? "all" : "worst " + percent(step.levels[i])}` : "";
       return [`${name}${level}: ${percent(step.weights[i])}`, i];
     }));
@@ -360,6 +361,7 @@
     const tail = (one) => one.values[data.tail];
     const xs = chapters.map((one) => one.mean), ys = chapters.map((one) => tail(one)[0]);
     chart("frontier", { x: padded(xs, 0.15), y: padded(ys, 0.15), xName: "mean of all episodes", label: "Mean against the mean of the worst fifth: " + chapters.map((one) => `${one.label}: ${say(one.mean)}, ${say(tail(one)[0])}`).join("; ") + "." }, (view) => {
+      const placed = [];
       chapters.forEach((one, i) => {
         const [y, error] = tail(one), x = one.mean, colour = { class: "mark c" + (i % FEW) };
         view.svg.append(make("line", { x1: view.X(x), x2: view.X(x), y1: view.Y(y - 1.96 * error), y2: view.Y(y + 1.96 * error), stroke: "var(--soft)" }));
@@ -367,8 +369,11 @@
         view.svg.append(make("circle", { cx: view.X(x), cy: view.Y(y), r: 5.5, ...colour }));
         if (chapters.length <= 8) {
           const late = view.X(x) > view.width * 0.6;
+          let height = view.Y(y) - 7;
+          while (placed.some((other) => Math.abs(other - height) < 12)) height += 13;
+          placed.push(height);
           const short = [...one.label].slice(0, 26).join("") + ([...one.label].length > 26 ? "…" : "");
-          view.svg.append(make("text", { x: view.X(x) + (late ? -9 : 9), y: view.Y(y) - 7, "text-anchor": late ? "end" : "start", direction: "ltr", "unicode-bidi": "isolate" }, short));
+          view.svg.append(make("text", { x: view.X(x) + (late ? -9 : 9), y: height, "text-anchor": late ? "end" : "start", direction: "ltr", "unicode-bidi": "isolate" }, short));
         }
       });
     });
@@ -396,6 +401,7 @@
     showStep(); showReturns(); showChecks();
   };
   options(find("agent"), chapters.map((one) => one.label));
+  find("agent").parentElement.hidden = chapters.length === 1;
   find("agent").addEventListener("change", (event) => { at.agent = +event.target.value; showAgent(); });
   find("episode").addEventListener("change", (event) => { at.episode = +event.target.value; at.step = 0; showStep(); });
   find("step").addEventListener("input", (event) => go(+event.target.value));
