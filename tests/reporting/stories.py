@@ -18,8 +18,8 @@ HOSTILE = (
 def walk_mdp(horizon=6):
     """A step up or down each time, with a safe action that pays little."""
     return ds.FiniteMDP(
-        [[[0.5, 0.5], [1.0, 0.0]], [[0.4, 0.6], [0.0, 1.0]]],
-        [[[3.0, -2.0], [0.4, 0.4]], [[1.0, -1.0], [0.1, 0.1]]],
+        [[[0.5, 0.5], [0.6, 0.4]], [[0.4, 0.6], [0.3, 0.7]]],
+        [[[3.0, -2.0], [0.6, 0.1]], [[1.0, -1.0], [0.2, -0.1]]],
         gamma=0.95,
         horizon=horizon,
     )

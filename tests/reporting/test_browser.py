@@ -132,10 +132,8 @@ def test_the_table_sorts_by_any_column_both_ways(driver, pages):
     assert [float(value) for value in column(1)] == sorted(values)
     heads[0].click()
     assert column(0) == sorted(column(0))
-    assert (
-        driver.execute_script("return document.querySelectorAll('[aria-sort=ascending]').length")
-        == 1
-    )
+    marked = "return document.querySelectorAll('[aria-sort=ascending]').length"
+    assert driver.execute_script(marked) == 1
 
 
 def test_figures_and_controls_have_names(driver, pages):
