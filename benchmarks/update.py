@@ -34,7 +34,7 @@ def ours(risk: str, quantiles: int) -> Callable[[], float]:
         quantiles=quantiles,
         updates_per_step=UPDATES,
     )
-    program = make_program(agent.env, agent.settings, agent._make_trunk, 500_000)
+    program = make_program(agent._core, agent.settings, agent._make_trunk, 500_000)
     run = fused.begin(program, agent._algorithm, jax.random.key(0))
     # h as it is in the middle of a run.
     goal = agent._algorithm.learned_outer_step(

@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from downside.agents import MLP, Settings
     from downside.decompose import ConditionalRisk, conditional_risk
     from downside.envs import ReturnAware, TargetAware
-    from downside.evaluation import Difference, Evaluation, compare, evaluate
+    from downside.evaluation import Difference, Evaluation, compare, evaluate, evaluate_policy
     from downside.exact import FiniteMDP, Plan, certified_bounds, solve
     from downside.explanation import Story, explain
     from downside.reporting import report
@@ -28,7 +28,22 @@ if TYPE_CHECKING:
         parse,
         register,
     )
-    from downside.train import QRDQN, QRSRM, Agent, QRCVaR, QRiCVaR, train_many
+    from downside.train import (
+        QRDQN,
+        QRSRM,
+        Agent,
+        Callback,
+        CheckpointError,
+        Checkpoints,
+        DivergenceError,
+        EnvironmentFaultError,
+        Evaluations,
+        QRCVaR,
+        QRiCVaR,
+        StopAtValue,
+        load,
+        train_many,
+    )
 
 __version__ = "0.1.0"
 
@@ -39,12 +54,18 @@ __all__ = [
     "AbstractSpectralRisk",
     "Agent",
     "CVaR",
+    "Callback",
+    "CheckpointError",
+    "Checkpoints",
     "ConditionalRisk",
     "CustomSpectrum",
     "Difference",
     "Distribution",
+    "DivergenceError",
     "DualPower",
+    "EnvironmentFaultError",
     "Evaluation",
+    "Evaluations",
     "Exponential",
     "FiniteMDP",
     "Mean",
@@ -54,6 +75,7 @@ __all__ = [
     "ReturnAware",
     "RiskSyntaxError",
     "Settings",
+    "StopAtValue",
     "Story",
     "TargetAware",
     "Utility",
@@ -63,7 +85,9 @@ __all__ = [
     "compare",
     "conditional_risk",
     "evaluate",
+    "evaluate_policy",
     "explain",
+    "load",
     "parse",
     "register",
     "report",
@@ -78,6 +102,14 @@ _HOMES = {
     "MLP": "downside.agents",
     "Settings": "downside.agents",
     "Agent": "downside.train",
+    "load": "downside.train",
+    "StopAtValue": "downside.train",
+    "Evaluations": "downside.train",
+    "EnvironmentFaultError": "downside.train",
+    "DivergenceError": "downside.train",
+    "Checkpoints": "downside.train",
+    "CheckpointError": "downside.train",
+    "Callback": "downside.train",
     "QRCVaR": "downside.train",
     "QRDQN": "downside.train",
     "QRSRM": "downside.train",
@@ -94,6 +126,7 @@ _HOMES = {
     "Story": "downside.explanation",
     "explain": "downside.explanation",
     "report": "downside.reporting",
+    "evaluate_policy": "downside.evaluation",
     "FiniteMDP": "downside.exact",
     "Plan": "downside.exact",
     "certified_bounds": "downside.exact",

@@ -1,9 +1,31 @@
-"""Where a run keeps its files: one folder, named after what was run."""
+"""A run and its folder: what was trained, its checkpoints, its log and what it is worth.
 
+runs/<env>__<agent>__<risk>__<seed>/
+    run.json                      what was asked for, and the versions
+    checkpoint-<steps>.safetensors  the last two; `ds.load(folder)` takes the latest
+    log_1/                        TensorBoard events and progress.jsonl
+    evaluation.json, returns.npy  the policy in fresh episodes; they are there once it is done
+"""
+
+import dataclasses
+import importlib.metadata
+import json
 import re
+from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import Any
 
-from downside.risk import AbstractSpectralRisk
+import numpy as np
+
+from downside._files import whole_file, write_text
+from downside.evaluation import Evaluation, evaluate
+from downside.risk import AbstractSpectralRisk, as_risk
+from downside.train import Agent, Checkpoints, load
+from downside.train.callbacks import saved_in
+
+EVALUATION_SEED = 1_000_000
+"""Plus the seed of the run: of the episodes that a finished run is valued in."""
+_RUN, _EVALUATION, _RETURNS = "run.json", "evaluation.json", "returns.npy"
 
 
 def run_folder(env: str, agent: str, risk: AbstractSpectralRisk, seed: int) -> Path:
@@ -11,3 +33,169 @@ def run_folder(env: str, agent: str, risk: AbstractSpectralRisk, seed: int) -> P
     text = str(risk).replace("(", "-")
     parts = (env.rpartition("/")[2], agent, text, str(seed))
     return Path("runs") / "__".join(re.sub(r"[^A-Za-z0-9.+-]", "", part) for part in parts)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class RunInfo:
+    """What there is to say about a run folder without loading what is in it."""
+
+    folder: str
+    agent: str
+    env: str
+    risk: str
+    seed: int
+    timesteps: int
+    """Environment steps so far."""
+    total_timesteps: int
+    """Environment steps there are to be."""
+    status: str
+    """finished, unfinished (it can be resumed), or empty (it has no checkpoint yet)."""
+    value: float | None = None
+    """The risk measure's value in fresh episodes, of a finished run."""
+    low: float | None = None
+    high: float | None = None
+
+
+def train_run(
+    agent: Agent,
+    folder: str | Path,
+    *,
+    total_timesteps: int | None = None,
+    episodes: int | None = None,
+    every_seconds: float | int = 60.0,
+    callback: Any = None,
+    progress_bar: bool = False,
+) -> Evaluation:
+    """Trains an agent in a folder of its own, and values it.
+
+    Arguments:
+        agent: an agent that has not learned yet.
+        folder: a new folder, or one without a checkpoint.
+        total_timesteps: environment steps, by default the preset's.
+        episodes: fresh episodes that it is valued in in the end; by default as many as are cheap.
+        every_seconds: time between two checkpoints.
+        callback: as for `agent.learn`.
+        progress_bar: whether to show how far it is.
+    """
+    folder = Path(folder)
+    if saved_in(folder) or (folder / _EVALUATION).exists():
+        raise ValueError(
+            f"There is a run in {folder} already. Go on with it (`downside resume {folder}`), take "
+            "another folder or seed, or delete it."
+        )
+    wanted = agent.settings.total_timesteps if total_timesteps is None else int(total_timesteps)
+    about = {
+        "agent": type(agent).__name__,
+        "env": agent.origin.as_json(),
+        "risk": str(agent.risk),
+        "seed": agent.seed,
+        "preset": agent.preset,
+        "total_timesteps": wanted,
+        "episodes": episodes,
+        "settings": dataclasses.asdict(agent.settings),
+        "versions": {
+            name: importlib.metadata.version(name) for name in ("downside", "jax", "gymnasium")
+        },
+    }
+    write_text(folder / _RUN, json.dumps(about, indent=2) + "\n")
+    agent.tensorboard_log = folder
+    agent.learn(
+        wanted,
+        callback=[callback, Checkpoints(folder, every_seconds=every_seconds)],
+        tb_log_name="log",
+        progress_bar=progress_bar,
+    )
+    return value_run(agent, folder, episodes)
+
+
+def resume_run(
+    folder: str | Path,
+    *,
+    env: Any = None,
+    every_seconds: float | int = 60.0,
+    callback: Any = None,
+    progress_bar: bool = False,
+) -> tuple[Agent, Evaluation]:
+    """Goes on with a run from its latest checkpoint, and values it."""
+    folder = Path(folder)
+    about = read_run(folder)
+    agent = load(folder, env, tensorboard_log=folder)
+    agent.resume(
+        callback=[callback, Checkpoints(folder, every_seconds=every_seconds)],
+        tb_log_name="log",
+        progress_bar=progress_bar,
+    )
+    return agent, value_run(agent, folder, about.get("episodes"))
+
+
+def value_run(
+    agent: Agent,
+    folder: str | Path,
+    episodes: int | None = None,
+    risks: Iterable[AbstractSpectralRisk | str] = (),
+    seed: int | None = None,
+) -> Evaluation:
+    """Values the agent of a run in fresh episodes, and writes that into its folder."""
+    folder = Path(folder)
+    seed = EVALUATION_SEED + agent.seed if seed is None else seed
+    found = evaluate(agent, episodes=episodes, seed=seed)
+    summary = found.summary(_distinct([agent.risk, *map(as_risk, risks), *_ALWAYS]))
+    write_text(
+        folder / _EVALUATION,
+        json.dumps({"seed": seed, "episodes": len(found), "values": summary}, indent=2) + "\n",
+    )
+    with whole_file(folder / _RETURNS) as temporary:
+        np.save(temporary, found.returns, allow_pickle=False)
+    return found
+
+
+_ALWAYS = tuple(map(as_risk, ("mean", "cvar(0.5)", "cvar(0.2)", "cvar(0.05)")))
+"""Measures that every run is valued by."""
+
+
+def _distinct(risks: Sequence[AbstractSpectralRisk]) -> list[AbstractSpectralRisk]:
+    return list({str(risk): risk for risk in risks}.values())
+
+
+def read_run(folder: str | Path) -> dict[str, Any]:
+    """What was asked for in a run folder."""
+    path = Path(folder) / _RUN
+    if not path.exists():
+        raise FileNotFoundError(
+            f"{folder} is no run: it has no {_RUN}. `downside runs` lists those there are."
+        )
+    try:
+        about = json.loads(path.read_text(encoding="utf-8"))
+    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+        raise ValueError(f"{path} is no JSON: {error}.") from error
+    if not isinstance(about, dict):
+        raise ValueError(f"{path} must hold a JSON object, got {type(about).__name__}.")
+    return about
+
+
+def list_runs(folder: str | Path = "runs") -> list[RunInfo]:
+    """The runs in a folder, by name."""
+    found = []
+    for path in sorted(Path(folder).glob(f"*/{_RUN}")):
+        own, about = path.parent, read_run(path.parent)
+        saved = saved_in(own)
+        done = own / _EVALUATION
+        values = json.loads(done.read_text(encoding="utf-8"))["values"] if done.exists() else []
+        value = next((one for one in values if one["risk"] == about["risk"]), {})
+        steps = int(saved[0].stem.rpartition("-")[2]) if saved else 0
+        found.append(
+            RunInfo(
+                folder=str(own),
+                agent=about["agent"],
+                env=about["env"]["description"],
+                risk=about["risk"],
+                seed=about["seed"],
+                timesteps=steps,
+                total_timesteps=about["total_timesteps"],
+                status="finished" if values else "unfinished" if saved else "empty",
+                value=value.get("value"),
+                low=value.get("low"),
+                high=value.get("high"),
+            )
+        )
+    return found

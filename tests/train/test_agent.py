@@ -9,7 +9,8 @@ import pytest
 
 import downside as ds
 from downside.envs import GymnasiumFace, GymnasiumVectorFace
-from downside.train.agent import _Policy, check_timesteps
+from downside.train.agent import check_timesteps
+from downside.train.policy import _Greedy
 
 from .tiny import CHUNK, COMMON, ENV, TINY, TWO
 
@@ -39,11 +40,14 @@ def cvar_agent():
 # --- learning ---------------------------------------------------------------------------------
 
 
+def timeless(history):
+    return [{k: v for k, v in one.items() if k not in ("seconds", "fps")} for one in history]
+
+
 def test_the_same_seed_gives_the_same_agent_bit_for_bit(trained):
     again = make().learn(TWO)
     assert eqx.tree_equal(run_of(again), run_of(trained))
-    wanted = [{k: v for k, v in one.items() if k != "seconds"} for one in trained.history]
-    assert [{k: v for k, v in one.items() if k != "seconds"} for one in again.history] == wanted
+    assert timeless(again.history) == timeless(trained.history)
 
 
 def test_another_seed_gives_another_agent(trained):
@@ -77,10 +81,27 @@ def test_learning_again_goes_on(trained):
     agent = make().learn(TWO, callback=lambda one: False)
     first = agent.networks
     # One chunk was done, so a chunk more is two in all: the run that was never interrupted.
-    agent.learn(CHUNK)
+    agent.learn(CHUNK, reset_num_timesteps=False)
     assert [one["timesteps"] for one in agent.history] == [CHUNK, TWO]
     assert eqx.tree_equal(run_of(agent), run_of(trained))
     assert not eqx.tree_equal(first, run_of(agent).learner.networks)
+
+
+def test_resuming_goes_on_to_the_end_that_was_planned(trained):
+    agent = make().learn(TWO, callback=lambda one: False)
+    assert agent.num_timesteps == CHUNK
+    assert eqx.tree_equal(run_of(agent.resume()), run_of(trained))
+    assert agent.num_timesteps == TWO
+
+
+def test_learning_anew_counts_from_zero_and_keeps_what_was_learned():
+    agent = make().learn(TWO)
+    best, seen = agent.history[-1]["best"], int(run_of(agent).replay.added)
+    agent.learn(CHUNK)
+    assert [one["timesteps"] for one in agent.history] == [CHUNK]
+    assert agent.history[-1]["best"] >= best
+    assert int(run_of(agent).replay.added) == seen + CHUNK
+    assert agent.history[-1]["exploration"] == make().learn(CHUNK).history[-1]["exploration"]
 
 
 @pytest.mark.parametrize("wanted", [0, -5, np.nan, True, "many"])
@@ -131,9 +152,13 @@ def test_qr_icvar_of_everything_is_qr_dqn_bit_for_bit():
 # --- what it refuses --------------------------------------------------------------------------
 
 
-def test_an_environment_that_is_not_written_in_jax_is_refused():
-    with pytest.raises(ValueError, match=r"`env` must be an environment that is written in JAX"):
-        ds.QRSRM("CartPole-v1", risk="cvar(0.5)")
+def test_an_agent_needs_an_environment():
+    with pytest.raises(TypeError, match="An agent needs an environment, for example"):
+        ds.QRSRM(risk="cvar(0.5)")
+    with pytest.raises(TypeError, match="An agent needs an environment"):
+        ds.QRSRM("MlpPolicy", risk="cvar(0.5)")
+    with pytest.raises(TypeError, match=r"`policy` must be one of MlpPolicy.*got 'CnnPolicy'"):
+        ds.QRSRM("CnnPolicy", ENV, risk="cvar(0.5)")
 
 
 def test_a_risk_is_needed_except_for_the_mean():
@@ -143,7 +168,7 @@ def test_a_risk_is_needed_except_for_the_mean():
 
 
 def test_a_truth_value_is_no_seed():
-    with pytest.raises(TypeError, match="`seed` must be a whole number, got True"):
+    with pytest.raises(TypeError, match="`seed` must be a whole number >= 0, got True"):
         ds.QRSRM(ID, risk="cvar(0.5)", seed=True)
 
 
@@ -156,7 +181,7 @@ def test_before_learning_there_is_nothing_to_ask():
     ):
         with pytest.raises(RuntimeError, match="has not learned anything yet: call `learn` first"):
             ask(make())
-    assert repr(make()) == "QRSRM(MeanReversion, risk='cvar(0.5)', untrained)"
+    assert repr(make()) == "QRSRM(downside/MeanReversion-v0, risk='cvar(0.5)', untrained)"
     with pytest.raises(RuntimeError, match="has not learned anything yet"):
         ds.QRCVaR(ENV, risk="cvar(0.5)", **TINY).wrap()
 
@@ -230,7 +255,7 @@ def test_acting_in_the_wrapped_environment_is_the_policy(name, request):
     agent = request.getfixturevalue(name)
     face = GymnasiumFace(core=ENV)
     env = agent.wrap(face)
-    policy = _Policy(agent._algorithm, agent.networks, agent.goal, agent.env)
+    policy = _Greedy(agent._algorithm, agent.networks, agent.goal, agent.env)
     observation, info = env.reset(seed=5)
     accumulated, discount, over = 0.0, 1.0, False
     while not over:
@@ -278,7 +303,7 @@ def test_simulated_returns_are_those_of_acting_in_the_environment(trained):
 
 
 def test_it_says_what_it_is(trained):
-    assert repr(trained) == "QRSRM(MeanReversion, risk='cvar(0.5)', 64 steps)"
+    assert repr(trained) == "QRSRM(downside/MeanReversion-v0, risk='cvar(0.5)', 64 steps)"
     assert trained.name == "QR-SRM"
 
 

@@ -16,7 +16,7 @@ from downside.envs import CliffWalk, MeanReversion
 from downside.risk import CVaR
 from downside.train import fused
 from downside.train.outer import policy_returns
-from downside.train.program import make_program, measuring_horizon
+from downside.train.program import exploration_share, make_program, measuring_horizon
 
 from .tiny import CHUNK, ENV, TINY, TWO
 
@@ -83,7 +83,7 @@ def test_episodes_are_measured_until_nothing_counts_any_more():
 
 def test_exploration_declines_to_its_last_value():
     settings = Settings(exploration_initial=1.0, exploration_final=0.2, exploration_fraction=0.5)
-    shares = [float(fused._exploration(settings, jnp.asarray(p))) for p in (0.0, 0.25, 0.5, 0.9)]
+    shares = [float(exploration_share(settings, jnp.asarray(p))) for p in (0.0, 0.25, 0.5, 0.9)]
     np.testing.assert_allclose(shares, [1.0, 0.6, 0.2, 0.2], rtol=1e-6)
 
 

@@ -58,7 +58,9 @@ class Settings:
     target_interval: int = 1
     """Updates between two changes of the target networks."""
     updates_per_step: int = 4
-    """Updates after each step of all environments."""
+    """Updates after each step of all environments, or after each `update_interval` of them."""
+    update_interval: int = 1
+    """Steps of all environments between two rounds of updates."""
     near_greedy: int = 5
     """For how many of the best-scored actions of a sampled state outcomes are simulated afresh;
     0: learn from the transitions as they were lived through, as in the paper."""
@@ -141,6 +143,7 @@ PAPER: Mapping[str, Any] = {
     "target_rate": 1.0,
     "target_interval": 500,
     "updates_per_step": 1,
+    "update_interval": 1,
     "near_greedy": 0,
     "random_actions": 0,
     "outcomes": 1,
@@ -163,9 +166,47 @@ the standard one), completed by the customs of the code it builds on."""
 
 PRESETS: Mapping[str, Mapping[str, Any]] = {"default": {}, "paper": PAPER}
 
+LIVED: Mapping[str, Any] = {
+    "critic": "quantiles",
+    "optimiser": "adam",
+    "learning_rate": 1e-3,
+    "final_learning_rate": 0.02,
+    "batch_size": 128,
+    "kappa": 0.1,
+    "target_rate": 0.005,
+    "updates_per_step": 2,
+    "near_greedy": 0,
+    "random_actions": 0,
+    "outcomes": 1,
+    "difference_weight": 1.0,
+    "rescale_until": 0.0,
+    "num_envs": 8,
+    "buffer_size": 100_000,
+    "warmup_steps": 2_000,
+    "exploration_final": 0.05,
+    "exploration_fraction": 0.2,
+    "relabel": 0.0,
+    "outer": "learned",
+    "outer_interval": 500,
+    "shifts": 1,
+    "neutral_fraction": 0.2,
+    "distribution_fraction": 0.0,
+    "total_timesteps": 300_000,
+}
+"""Where the preset `default` differs for environments that are not written in JAX: what happened is
+all there is to learn from, since nothing can be simulated afresh."""
 
-def settings(preset: str, changes: Mapping[str, Any], fixed: Mapping[str, Any]) -> Settings:
-    """The settings of a preset with some `changes`; `fixed` is what an algorithm needs."""
+
+def settings(
+    preset: str,
+    changes: Mapping[str, Any],
+    fixed: Mapping[str, Any],
+    defaults: Mapping[str, Any] | None = None,
+) -> Settings:
+    """The settings of a preset with some `changes`.
+
+    `fixed` is what an algorithm needs; `defaults` is where the preset `default` differs for it.
+    """
     if preset not in PRESETS:
         raise ValueError(
             f"`preset` must be one of {', '.join(PRESETS)}, got {preset!r}."
@@ -182,7 +223,8 @@ def settings(preset: str, changes: Mapping[str, Any], fixed: Mapping[str, Any]) 
             raise ValueError(
                 f"`{name}` must be {fixed[name]!r} for this agent, got {value!r}. Leave it out."
             )
-    return Settings(**{**PRESETS[preset], **changes, **fixed})
+    own = (defaults or {}) if preset == "default" else {}
+    return Settings(**{**PRESETS[preset], **own, **changes, **fixed})
 
 
 def _did_you_mean(name: str, known: Any) -> str:
@@ -195,6 +237,7 @@ _WHOLE: Mapping[str, int] = {
     "batch_size": 1,
     "target_interval": 1,
     "updates_per_step": 1,
+    "update_interval": 1,
     "near_greedy": 0,
     "random_actions": 0,
     "outcomes": 1,
@@ -207,6 +250,8 @@ _WHOLE: Mapping[str, int] = {
     "total_timesteps": 1,
 }
 """Whole numbers, with the least that is allowed."""
+
+_LARGEST = 2**31 - 1
 
 _CHOICES: Mapping[str, tuple[str, ...]] = {
     "activation": ACTIVATIONS,
@@ -245,6 +290,8 @@ def _tidy(name: str, value: Any) -> Any:
         finite = _is_number(value) and math.isfinite(value)
         if not finite or float(value) != int(value) or value < _WHOLE[name]:
             raise ValueError(f"`{name}` must be a whole number >= {_WHOLE[name]}, got {value!r}.")
+        if value > _LARGEST:
+            raise ValueError(f"`{name}` must be a whole number <= {_LARGEST:,}, got {value!r}.")
         if name == "shifts" and value % 2 == 0:
             raise ValueError(f"`shifts` must be odd, so that no shift is among them; got {value}.")
         return int(value)

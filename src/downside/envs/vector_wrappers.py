@@ -24,7 +24,7 @@ class _VectorAware(VectorWrapper[np.ndarray, Any, Any, Any, np.ndarray], Generic
     def __init__(self, env: VectorEnv, memory: _Memory):
         super().__init__(env)
         self.memory = memory
-        self._mode = _mode_of(env)
+        self._mode = autoreset_mode(env)
         flat = flat_space(env.single_observation_space)
         self.single_observation_space = append_to_box(flat, memory)
         self.observation_space = batch_space(self.single_observation_space, self.num_envs)
@@ -115,7 +115,8 @@ class VectorTargetAware(_VectorAware[TargetMemory]):
         self.memory = TargetMemory(self.memory.gamma, b, self.memory.reward_scale)
 
 
-def _mode_of(env: gym.vector.VectorEnv) -> AutoresetMode:
+def autoreset_mode(env: gym.vector.VectorEnv) -> AutoresetMode:
+    """What the environment does when an episode ends, or an error that says where to write it."""
     mode = env.metadata.get("autoreset_mode")
     if not isinstance(mode, AutoresetMode):
         raise ValueError(

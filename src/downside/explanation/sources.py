@@ -37,6 +37,7 @@ _START_VALUES = 2_000
 _START_LEVELS = 200  # a continuous spectrum has a level for each value
 _MOST_STARTS = 32
 _BATCH = 256
+_HOSTED_LANES = 16
 
 NOT_STATIC = (
     "This agent applies the measure afresh at every state; it does not optimise the measure of the "
@@ -55,6 +56,7 @@ class LearnedSource(AbstractSource):
         self.risk, self.gamma = agent.risk, agent.settings.gamma
         self.resolution = 0.5 / agent.settings.quantiles
         self._lanes = agent_lanes(agent, env)
+        self._first = int(getattr(self._lanes[0].action_space, "start", 0))
         self.names = names_of(self._lanes[0])
         self.note = NOT_STATIC if isinstance(agent._algorithm, ICVaR) else ""
         self._memory = _memory(self._lanes[0])
@@ -78,7 +80,9 @@ class LearnedSource(AbstractSource):
 
     def chosen(self, moments: Sequence[Moment]) -> Distribution:
         """The quantiles of the actions that are taken."""
-        actions = np.array([-1 if one.action is None else one.action for one in moments])
+        actions = np.array(
+            [-1 if one.action is None else one.action - self._first for one in moments]
+        )
         seen = np.array([one.handle for one in moments], dtype=np.float32)
         out = []
         for begin in range(0, len(seen), _BATCH):
@@ -87,7 +91,7 @@ class LearnedSource(AbstractSource):
             full = np.resize(part, (_BATCH if len(seen) > 1 else 1, *part.shape[1:]))
             quantiles = self.agent.return_distribution(full)[: len(part)]
             taken = actions[begin : begin + _BATCH]
-            own = quantiles[np.arange(len(part)), taken]
+            own = quantiles[np.arange(len(part)), np.maximum(taken, 0)]
             out.append(np.where(taken[:, None] < 0, 0.0, own))
         return Distribution.from_quantiles(np.concatenate(out))
 
@@ -98,7 +102,8 @@ class LearnedSource(AbstractSource):
         allowed = (
             np.arange(len(quantiles)) if moment.legal is None else np.flatnonzero(moment.legal)
         )
-        return [int(a) for a in allowed], Distribution.from_quantiles(quantiles[allowed])
+        names = [int(a) + self._first for a in allowed]
+        return names, Distribution.from_quantiles(quantiles[allowed])
 
 
 @final
@@ -307,16 +312,22 @@ class AgentPolicy(eqx.Module):
 
 def agent_lanes(agent: Agent, env: Any) -> list[gym.Env]:
     """Copies of the environment as the agent wants to see it: one, where it cannot be copied."""
-    env = agent.env if env is None else env
+    if env is None and isinstance(agent.env, AbstractJaxEnv):
+        env = agent.env
+    if env is None:
+        return [agent.wrap() for _ in range(_HOSTED_LANES)]
+    if isinstance(env, AbstractJaxEnv):
+        return [agent.wrap(GymnasiumFace(core=env)) for _ in range(LANES)]
+    if isinstance(env, gym.vector.VectorEnv):
+        raise ValueError(
+            f"`env` must be a single environment, got the vector {env!r}. Pass one of its kind."
+        )
     if isinstance(env, str):
-        env = gym.make(env)
-    core = env if isinstance(env, AbstractJaxEnv) else None
-    if core is not None:
-        return [agent.wrap(GymnasiumFace(core=core)) for _ in range(LANES)]
+        return [agent.wrap(gym.make(env)) for _ in range(_HOSTED_LANES)]
     spec = getattr(env, "spec", None)
-    if spec is None or isinstance(env, gym.vector.VectorEnv):
+    if spec is None:
         return [agent.wrap(env)]
-    return [agent.wrap(gym.make(spec)) for _ in range(LANES)]
+    return [agent.wrap(gym.make(spec)) for _ in range(_HOSTED_LANES)]
 
 
 def _memory(wrapped: gym.Env) -> int:

@@ -1,7 +1,6 @@
 """What a report says of one agent or plan: its returns, its story, the optimum, and panels."""
 
 import dataclasses
-from typing import Any
 
 import numpy as np
 
@@ -13,6 +12,8 @@ from downside.explanation import Story, explain
 from downside.train import Agent
 
 Subject = Agent | Plan
+
+_EPISODES = 20_000
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
@@ -37,7 +38,7 @@ def make_chapter(
     subject: Subject,
     *,
     label: str | None = None,
-    episodes: int = 20_000,
+    episodes: int | None = None,
     told: int = 3,
     checks: int = 500,
     episode_seed: int = 0,
@@ -48,13 +49,16 @@ def make_chapter(
     Arguments:
         subject: what the chapter is about.
         label: what to call it; if left out, what it is.
-        episodes: fresh episodes that it is valued in.
+        episodes: fresh episodes that it is valued in, by default 20,000, or 1,000 where they are
+            slow.
         told: episodes that are told step by step.
         checks: episodes that the calibration is measured in.
         episode_seed: of the first episode that is told.
         optimum: the optimum, or True to compute it; a plan is its own.
     """
     story = explain(subject, episode_seed=episode_seed, episodes=told, checks=checks, label=label)
+    if episodes is None:
+        episodes = min(_EPISODES, getattr(subject, "default_episodes", _EPISODES))
     found = evaluate(subject, episodes=episodes, label=story.label)
     return Chapter(
         label=story.label,
@@ -70,6 +74,8 @@ def _optimum(subject: Subject, optimum: float | bool | None) -> float | None:
     if isinstance(subject, Plan):
         return subject.value
     if optimum is True:
+        if not isinstance(subject.env, AbstractJaxEnv):
+            return None
         return solve(subject.env, subject.risk, gamma=subject.settings.gamma, episodes=1000).value
     return None if optimum is None or optimum is False else float(optimum)
 
@@ -79,17 +85,10 @@ def _about(subject: Subject) -> str:
         what = getattr(subject.problem, "env", None)
         name = "a finite problem" if what is None else type(what).__name__
         return f"{name}; the exact planner; discount {subject.gamma:g}"
-    env = subject.env
-    name = type(env).__name__ if isinstance(env, AbstractJaxEnv) else _id(env)
     return (
-        f"{name}; {subject.name}, {subject.num_timesteps:,} steps of learning, seed "
+        f"{subject.origin}; {subject.name}, {subject.num_timesteps:,} steps of learning, seed "
         f"{subject.seed}; discount {subject.settings.gamma:g}"
     )
-
-
-def _id(env: Any) -> str:
-    spec = getattr(env, "spec", None)
-    return type(env).__name__ if spec is None else str(spec.id)
 
 
 def _boundary(subject: Subject) -> tuple[float | None, ...] | None:

@@ -1,7 +1,6 @@
 """`downside explain` and `downside report`: parse, call the Python API, print."""
 
 import dataclasses
-import importlib
 import json
 from pathlib import Path
 from typing import Any
@@ -44,7 +43,7 @@ class Explain:
             returns="simulated" if self.simulated else None,
             label=_name(self.run_path),
         )
-        found = evaluate(agent, episodes=5_000, label=story.label)
+        found = evaluate(agent, episodes=min(5_000, agent.default_episodes), label=story.label)
         path = Path(self.out) if self.out else _folder(self.run_path) / "explain.html"
         _write(path, render([Chapter(label=story.label, story=story, evaluation=found)]))
         if self.json:
@@ -84,8 +83,8 @@ class Report:
     """Of the page."""
     optimum: bool = False
     """Compute the optimum of each measure, where the planner can."""
-    episodes: int = 20_000
-    """Fresh episodes that each agent is valued in."""
+    episodes: int | None = None
+    """Fresh episodes that each agent is valued in: by default 20,000, or 1,000 where slow."""
     told: int = 3
     """Episodes that are told step by step."""
     checks: int = 500
@@ -167,7 +166,9 @@ def _table(rows: list[dict[str, Any]]) -> Any:
 
 
 def _load(path: str) -> Any:
-    return importlib.import_module("downside").load(path)
+    from downside import load
+
+    return load(path)
 
 
 def _name(path: str) -> str:

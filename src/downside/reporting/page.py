@@ -23,7 +23,7 @@ def report(
     out: str | Path = "report.html",
     labels: Sequence[str] | None = None,
     title: str | None = None,
-    episodes: int = 20_000,
+    episodes: int | None = None,
     told: int = 3,
     checks: int = 500,
     episode_seed: int = 0,
@@ -37,7 +37,8 @@ def report(
         out: where to write it.
         labels: what to call them.
         title: of the page.
-        episodes: fresh episodes that each is valued in.
+        episodes: fresh episodes that each is valued in; by default 20,000, or 1,000 where they are
+            slow.
         told: episodes that are told step by step.
         checks: episodes that the calibration is measured in.
         episode_seed: of the first episode that is told.

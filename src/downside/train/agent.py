@@ -1,16 +1,16 @@
 """The agents as a user meets them: `ds.QRSRM(env, risk=...).learn().predict(observation)`."""
 
 import dataclasses
+import importlib.metadata
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any, ClassVar
 
-import equinox as eqx
 import gymnasium as gym
 import jax
-import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int
+from jaxtyping import Float
 
 from downside.agents import (
     DQN,
@@ -22,43 +22,57 @@ from downside.agents import (
     Networks,
     Settings,
     StaticCVaR,
-    action_scores,
     settings,
 )
 from downside.agents.networks import make_trunk
-from downside.envs import (
-    AbstractJaxEnv,
-    GymnasiumFace,
-    ReturnAware,
-    TargetAware,
-    VectorReturnAware,
-    VectorTargetAware,
-    make_jax,
-)
-from downside.exact import simulate
-from downside.ops import masked
+from downside.agents.settings import LIVED
+from downside.envs import AbstractJaxEnv, make_jax
 from downside.risk import AbstractSpectralRisk, Mean, Utility, as_risk
-from downside.train import fused
-from downside.train.program import Kept, Program, Run, make_program, measuring_horizon
+from downside.train import checkpoint
+from downside.train.callbacks import as_callbacks
+from downside.train.host import Host
+from downside.train.hosted import host_core
+from downside.train.interruption import Interruption
+from downside.train.logs import Log
+from downside.train.loops import AnyRun, FusedLoop, GymnasiumLoop, Loop, is_finite
+from downside.train.origin import Origin
+from downside.train.policy import Policy
+from downside.train.program import Kept, Program, make_program
 from downside.train.progress import TrainingBar
+from downside.train.sb3 import POLICIES, translate
 
-Callback = Callable[["Agent"], bool | None]
-"""Called between two chunks of training; returning False ends it."""
+_NOT_HOSTED: Mapping[str, Any] = {
+    "near_greedy": 0,
+    "random_actions": 0,
+    "outer": "learned",
+    "shifts": 1,
+    "distribution_fraction": 0.0,
+    "rescale_until": 0.0,
+}
+"""What needs an environment that can be simulated from any state."""
+
+
+class DivergenceError(RuntimeError):
+    """The losses became infinite or NaN."""
 
 
 class Agent:
     """An agent that learns to act, in stable-baselines3's manner.
 
     Arguments:
-        env: an environment written in JAX: its id, such as "downside/MeanReversion-v0", the
-            environment itself, or its Gymnasium face.
+        policy: "MlpPolicy", which has no effect; or the environment, as below.
+        env: any Gymnasium environment with discrete actions: its id, the environment, or a vector
+            environment. One that is written in JAX (`downside envs` lists ours) is trained in one
+            compiled program.
         risk: the measure to optimise, or its text.
         preset: "default", or "paper" for the settings of the paper.
         seed: of everything random. The same seed gives the same agent.
         env_kwargs: with an id, the parameters of the environment.
         network: an `eqx.Module` from an observation to features, or a function
             (key, size of the observation) -> such a module; by default `hidden` layers.
-        **changes: any field of `ds.Settings`, by name.
+        tensorboard_log: a folder for TensorBoard events and `progress.jsonl`; none by default.
+        verbose: 1 to print a line after each outer step.
+        **changes: any field of `ds.Settings`, by name, or by the name stable-baselines3 has for it.
 
     What it learns from is in `history`, one entry for each outer step: the value J of the iterate's
     policy among them. The best one is kept.
@@ -66,74 +80,161 @@ class Agent:
 
     algorithm_class: ClassVar[type[AbstractAlgorithm]]
     """What kind of algorithm it is."""
-    aligned = True
-    """Episode i of `simulate_returns` meets the same noise for every agent and every plan."""
 
     def __init__(
         self,
-        env: "AbstractJaxEnv | gym.Env | gym.vector.VectorEnv | str",
+        policy: Any = None,
+        env: "AbstractJaxEnv | gym.Env | gym.vector.VectorEnv | str | None" = None,
         *,
         risk: AbstractSpectralRisk | str | None = None,
         preset: str = "default",
-        seed: int = 0,
+        seed: int | None = 0,
         env_kwargs: Mapping[str, Any] | None = None,
         network: Any = None,
+        tensorboard_log: str | Path | None = None,
+        verbose: int = 0,
         **changes: Any,
     ):
-        core = make_jax(env, **(env_kwargs or {}))
-        if core is None:
-            raise ValueError(
-                f"`env` must be an environment that is written in JAX, got {env!r}. Those of "
-                "`downside envs` but the lunar lander are; so is any subclass of "
-                "ds.envs.AbstractJaxEnv."
-            )
-        if isinstance(seed, bool) or not isinstance(seed, int | np.integer):
-            raise TypeError(f"`seed` must be a whole number, got {seed!r}.")
+        env = _environment(policy, env)
+        seed = 0 if seed is None else seed
+        if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or seed < 0:
+            raise TypeError(f"`seed` must be a whole number >= 0, got {seed!r}.")
         if risk is None and self.algorithm_class is not DQN:
             raise TypeError(
                 f"{type(self).__name__} needs a `risk`, for example risk='cvar(0.2)'. "
                 "`downside risks` lists the measures; for the mean alone use QRDQN."
             )
-        self.env: AbstractJaxEnv = core
         self.risk: AbstractSpectralRisk = Mean() if risk is None else as_risk(risk)
-        defaults = self.algorithm_class.preset if preset == "default" else {}
-        self.settings: Settings = settings(
-            preset, {**defaults, **changes}, self.algorithm_class.fixed
-        )
+        self.algorithm_class.check(self.risk)
         self.seed, self.preset = int(seed), preset
-        self.history: list[dict[str, float]] = []
+        self.tensorboard_log, self.verbose = tensorboard_log, int(verbose)
+        self.origin = Origin.of(env, env_kwargs)
+        core = make_jax(env, **(env_kwargs or {}))
+        num_envs = env.num_envs if isinstance(env, gym.vector.VectorEnv) else None
+        num_envs = 1 if num_envs is None and isinstance(env, gym.Env) else num_envs
+        self.settings: Settings = self._settings(changes, core is not None, num_envs)
+        self.env: AbstractJaxEnv | gym.vector.VectorEnv
+        self._loop: Loop
+        if core is not None:
+            self.env = self._core = core
+            self._loop = FusedLoop()
+        else:
+            self._use(Host(env, self.settings.num_envs, env_kwargs))  # pyright: ignore[reportArgumentType]
+        self.history: list[dict[str, Any]] = []
         self._make_trunk = make_trunk(network, self.settings.hidden, self.settings.activation)
         self._algorithm = self.algorithm_class.make(self.risk, self.settings)
         self._program: Program | None = None
-        self._run: Run | None = None
+        self._run: AnyRun | None = None
+        self._settled = 0
+        self._draws = np.random.default_rng(self.seed)
+
+    def _settings(self, changes: Mapping[str, Any], in_jax: bool, num_envs: int | None) -> Settings:
+        """The preset for this kind of environment, with changes."""
+        fixed = dict(self.algorithm_class.fixed)
+        if in_jax:
+            changes = translate(changes, int(changes.get("num_envs", num_envs or 1)))
+            return settings(self.preset, changes, fixed, self.algorithm_class.preset)
+        defaults = dict(LIVED)
+        if num_envs is not None:
+            fixed["num_envs"] = num_envs
+            # As many updates for each environment step, whatever the number of environments.
+            ratio = LIVED["updates_per_step"] / LIVED["num_envs"]
+            defaults["updates_per_step"] = max(1, round(ratio * num_envs))
+            defaults["update_interval"] = max(1, round(1 / (ratio * num_envs)))
+        for name, value in _NOT_HOSTED.items():
+            if changes.get(name, value) != value:
+                raise ValueError(
+                    f"`{name}` must be {value!r} for an environment that is not written in JAX, "
+                    f"got {changes[name]!r}: it cannot be simulated from any state."
+                )
+        changes = translate(changes, int(changes.get("num_envs", num_envs or LIVED["num_envs"])))
+        if self.preset == "default":
+            updates = changes.get("updates_per_step", defaults["updates_per_step"])
+            whole = max(1, round(defaults["outer_interval"] / updates)) if updates else 1
+            defaults["outer_interval"] = whole * updates
+        return settings(self.preset, changes, {**fixed, **_NOT_HOSTED}, defaults)
+
+    def _use(self, host: Host) -> None:
+        self._host, self.env = host, host.env
+        self._core = host_core(host)
+        self._loop = GymnasiumLoop(host)
 
     # --- learning -----------------------------------------------------------------------------
 
     def learn(
         self,
         total_timesteps: int | None = None,
-        *,
-        callback: Callback | None = None,
+        callback: Any = None,
+        log_interval: int = 1,
+        tb_log_name: str = "run",
+        reset_num_timesteps: bool = True,
         progress_bar: bool = False,
     ) -> "Agent":
         """Trains for about so many environment steps, a whole number of outer steps.
 
-        Interrupting it (Ctrl-C) leaves the agent as it was after the last outer step. Calling it
-        again goes on from there, with the schedules stretched to the new end.
+        Interrupting it (Ctrl-C, SIGTERM) leaves the agent as it was after the last outer step;
+        `resume` goes on from there to the same end.
 
         Arguments:
             total_timesteps: environment steps, by default `settings.total_timesteps`.
-            callback: called after each outer step with the agent; returning False ends training.
+            callback: a `ds.Callback`, a function of the agent that is called after each outer step
+                and ends training by returning False, or a list of these.
+            log_interval: outer steps between two lines of the log.
+            tb_log_name: the run's name in `tensorboard_log`.
+            reset_num_timesteps: of an agent that has learned before, whether steps and schedules
+                start from 0 again; otherwise they are stretched to the new end.
             progress_bar: whether to show steps, speed and the value reached.
         """
-        training = self.training(total_timesteps)
-        with TrainingBar(f"{self.name} {self.risk}", disable=not progress_bar) as bar:
-            for done, total in training:
-                bar.update(done, total, self.history[-1]["best"])
-                if callback is not None and callback(self) is False:
-                    break
-            bar.say("learning the return distribution of the policy")
-            self.settle()
+        wanted = check_timesteps(total_timesteps, self.settings)
+        if reset_num_timesteps and self.history:
+            self._start_over()
+        self._plan(wanted)
+        return self.resume(callback, log_interval, tb_log_name, progress_bar)
+
+    def resume(
+        self,
+        callback: Any = None,
+        log_interval: int = 1,
+        tb_log_name: str = "run",
+        progress_bar: bool = False,
+    ) -> "Agent":
+        """Goes on with training that was interrupted, to the end that it was to have.
+
+        The result is that of training without an interruption: bit for bit where the environment
+        is written in JAX. Others cannot be saved, so that their episodes begin anew.
+        """
+        if self._program is None:
+            raise RuntimeError("The agent has not learned anything yet: call `learn` first.")
+        callbacks = as_callbacks(callback)
+        log = Log(
+            self.tensorboard_log,
+            tb_log_name,
+            str(self.risk),
+            fresh=not self.history,
+            verbose=self.verbose,
+        )
+        bar = TrainingBar(f"{self.name} {self.risk}", disable=not progress_bar)
+        with Interruption() as interruption, log, bar:
+            for one in callbacks:
+                one.on_start(self)
+            try:
+                for done, total in self._steps():
+                    bar.update(done, total, self.history[-1]["best"])
+                    go_on = [one.on_step(self) for one in callbacks]
+                    if len(self.history) % max(1, log_interval) == 0:
+                        log.write(self.history[-1])
+                    if interruption.signal is not None:
+                        raise interruption.error()
+                    if any(answer is False for answer in go_on):
+                        break
+                bar.say("learning the return distribution of the policy")
+                for _ in self._settling():
+                    if interruption.signal is not None:
+                        raise interruption.error()
+            finally:
+                if self.history:
+                    for one in callbacks:
+                        one.on_end(self)
         return self
 
     def training(self, total_timesteps: int | None = None) -> Iterator[tuple[int, int]]:
@@ -141,30 +242,64 @@ class Agent:
 
         For loops of your own; call `settle` in the end.
         """
-        wanted = check_timesteps(total_timesteps, self.settings)
-        program = make_program(self.env, self.settings, self._make_trunk, wanted)
-        chunks = program.chunks + len(self.history)
-        self._program = program = dataclasses.replace(program, chunks=chunks)
-        if self._run is None:
-            self._run = fused.begin(program, self._algorithm, jax.random.key(self.seed))
-        total = chunks * program.steps_per_chunk * self.settings.num_envs
-        begin = time.perf_counter()
-        while len(self.history) < chunks:
-            self._run, metrics = fused.advance(program, self._algorithm, self._run)
-            record = {name: float(value) for name, value in metrics._asdict().items()}
-            self.history.append({**record, "seconds": time.perf_counter() - begin})
-            yield self.num_timesteps, total
+        self._plan(check_timesteps(total_timesteps, self.settings))
+        yield from self._steps()
 
     def settle(self) -> None:
         """Learns the return distribution of the policy that is kept, which stays as it is.
 
         Where the quantiles are learned together with the policy there is nothing to do.
         """
+        for _ in self._settling():
+            pass
+
+    def _plan(self, timesteps: int) -> None:
+        """The program from here to so many steps further on."""
+        program = make_program(self._core, self.settings, self._make_trunk, timesteps)
+        self._program = dataclasses.replace(program, chunks=program.chunks + len(self.history))
+        self._settled = 0
+
+    def _start_over(self) -> None:
+        """Steps and schedules from 0 again; what was learned stays."""
+        assert self._run is not None
+        assert self._program is not None
+        self._run, self.history = self._loop.start_over(self._program, self._run), []
+
+    def _steps(self) -> Iterator[tuple[int, int]]:
         program = self._program
-        if program is None or self._run is None:
+        assert program is not None
+        if self._run is None:
+            self._run = self._loop.begin(program, self._algorithm, jax.random.key(self.seed))
+        else:
+            self._loop.go_on(self._run, self.num_timesteps)
+        total = program.chunks * program.steps_per_chunk * program.timesteps_per_round
+        before = self.history[-1]["seconds"] if self.history else 0.0
+        first, begin = self.num_timesteps, time.perf_counter()
+        while len(self.history) < program.chunks:
+            run, record = self._loop.advance(program, self._algorithm, self._run)
+            if not is_finite(record):
+                raise DivergenceError(
+                    f"Training diverged after {int(record['timesteps']):,} steps: the loss is not "
+                    "finite. The agent is as it was one outer step earlier, and so is its last "
+                    "checkpoint. Try a lower `learning_rate`, or look for rewards that are huge."
+                )
+            took = time.perf_counter() - begin
+            record["seconds"] = before + took
+            record["fps"] = (record["timesteps"] - first) / took
+            if isinstance(run.goal, Aim):
+                record["location"] = float(run.goal.location)
+            self._run = run
+            self.history.append(record)
+            yield self.num_timesteps, total
+
+    def _settling(self) -> Iterator[int]:
+        program, run = self._program, self._run
+        if program is None or run is None:
             raise RuntimeError("The agent has not learned anything yet: call `learn` first.")
-        for _ in range(program.distribution_chunks):
-            self._run, _ = fused.settle(program, self._algorithm, self._run)
+        while self._settled < program.distribution_chunks:
+            self._run = self._loop.settle(program, self._algorithm, self._run)
+            self._settled += 1
+            yield self._settled
 
     @property
     def name(self) -> str:
@@ -200,6 +335,13 @@ class Agent:
         goal = self.goal
         return goal.absolute() if isinstance(goal, Aim) else None
 
+    @property
+    def policy(self) -> Policy:
+        """The policy that is kept."""
+        hosted = isinstance(self._loop, GymnasiumLoop)
+        env = self._host if hosted else self._core
+        return Policy(self._algorithm, self.networks, self.goal, env)
+
     def predict(
         self,
         observation: Any,
@@ -218,49 +360,16 @@ class Agent:
             action_masks: which actions are legal, of shape (actions,) or (batch, actions).
         """
         del episode_start
-        batch, single = self._observations(observation)
-        shape = (len(batch), self.env.num_actions)
-        masks = np.ones(shape, bool) if action_masks is None else np.asarray(action_masks, bool)
-        if masks.shape not in (shape, shape[1:]):
-            raise ValueError(
-                f"`action_masks` must have shape {shape}, got {masks.shape}: one entry per action."
-            )
-        masks = np.broadcast_to(masks, shape)
-        scores = np.asarray(_scores(self._algorithm, self.networks, self.goal, jnp.asarray(batch)))
-        actions = np.where(masks, scores, -np.inf).argmax(axis=1)
-        if not deterministic:
-            self._draws = getattr(self, "_draws", None) or np.random.default_rng(self.seed)
-            legal = np.where(masks, self._draws.random(shape), -1.0).argmax(axis=1)
-            explore = self._draws.random(len(batch)) < self.settings.exploration_final
-            actions = np.where(explore, legal, actions)
-        return (int(actions[0]) if single else actions), state
+        explore = 0.0 if deterministic else self.settings.exploration_final
+        return self.policy.predict(observation, action_masks, explore, self._draws), state
 
     def scores(self, observation: Any) -> Float[np.ndarray, "*batch A"]:
         """The score of every action: what the greedy policy maximises."""
-        batch, single = self._observations(observation)
-        scores = _scores(self._algorithm, self.networks, self.goal, jnp.asarray(batch))
-        out = np.asarray(scores, dtype=float)
-        return out[0] if single else out
+        return self.policy.scores(observation)
 
     def return_distribution(self, observation: Any) -> Float[np.ndarray, "*batch A N"]:
         """The learned quantiles of every action's return from here on, in increasing order."""
-        batch, single = self._observations(observation)
-        quantiles = _quantiles(self._algorithm, self.networks, self.goal, jnp.asarray(batch))
-        out = np.asarray(quantiles, dtype=float)
-        return out[0] if single else out
-
-    def _observations(self, observation: Any) -> tuple[Float[np.ndarray, "n d"], bool]:
-        batch = np.asarray(observation, dtype=np.float32)
-        size = self._algorithm.wrap(self.env, self.goal).observation_space.shape
-        single = batch.ndim == len(size)
-        batch = batch[None] if single else batch
-        if batch.ndim != 2 or batch.shape[1:] != size:
-            raise ValueError(
-                f"`observation` must have shape {size} or (n, {size[0]}), got "
-                f"{np.shape(observation)}. It is an observation of `agent.wrap(env)`: the "
-                "environment's, with what the agent remembers."
-            )
-        return batch, single
+        return self.policy.quantiles(observation)
 
     def wrap(self, env: Any = None) -> Any:
         """An environment as the agent wants to see it, with what it remembers appended.
@@ -269,49 +378,103 @@ class Agent:
             env: a Gymnasium environment or vector environment; by default a new one of the kind
                 that the agent was trained on.
         """
-        env = GymnasiumFace(core=self.env) if env is None else env
-        vector = isinstance(env, gym.vector.VectorEnv)
-        gamma = self.settings.gamma
-        if self.algorithm_class is SRM:
-            return (VectorReturnAware if vector else ReturnAware)(env, gamma=gamma)
-        if self.algorithm_class is StaticCVaR:
-            target = float(self.goal)
-            return (VectorTargetAware if vector else TargetAware)(env, gamma=gamma, b=target)
-        return env
+        return self.policy.wrap(env)
 
     def simulate_returns(self, episodes: int, seed: int) -> Float[np.ndarray, " episodes"]:
         """The discounted returns of so many episodes of the greedy policy, under fresh noise."""
-        policy = _Policy(self._algorithm, self.networks, self.goal, self.env)
-        returns, _ = simulate(
-            self.env,
-            policy,
-            gamma=self.settings.gamma,
-            episodes=episodes,
-            key=jax.random.key(seed),
-            horizon=measuring_horizon(self.env, self.settings.gamma),
-        )
-        return returns
+        return self.policy.returns(episodes, seed)
+
+    @property
+    def aligned(self) -> bool:
+        """Whether episode i of `simulate_returns` meets the same noise for every agent and plan."""
+        return isinstance(self._loop, FusedLoop)
+
+    @property
+    def default_episodes(self) -> int:
+        """How many episodes `evaluate` plays unless told: fewer where they are slow."""
+        return 100_000 if isinstance(self._loop, FusedLoop) else 1_000
+
+    # --- environments -------------------------------------------------------------------------
+
+    def get_env(self) -> Any:
+        """The environment that the agent learns in."""
+        return self.env
+
+    def set_env(self, env: Any) -> None:
+        """Another environment to learn in, with the same spaces."""
+        other = type(self)(env, risk=self.risk, **dataclasses.asdict(self.settings))
+        if type(other._loop) is not type(self._loop):
+            raise ValueError(f"`env` must be of the same kind as {self.origin}, got {env!r}.")
+        before, after = self._core, other._core
+        spaces = (before.observation_space.shape, before.num_actions)
+        if spaces != (after.observation_space.shape, after.num_actions):
+            raise ValueError(
+                f"`env` must have observations of shape {spaces[0]} and {spaces[1]} actions, got "
+                f"{after.observation_space.shape} and {after.num_actions}."
+            )
+        self.env, self._core, self._loop, self.origin = other.env, after, other._loop, other.origin
+        if isinstance(other._loop, GymnasiumLoop):
+            self._host = other._host
+
+    # --- files --------------------------------------------------------------------------------
+
+    def save(self, path: str | Path) -> Path:
+        """Writes everything into one file, from which `ds.load` makes the same agent.
+
+        Training can go on from it as if nothing had happened. The file appears whole or not at
+        all, and nothing in it can run code.
+
+        Returns:
+            The path that was written, with its suffix.
+        """
+        if self._run is None or self._program is None:
+            raise RuntimeError("The agent has not learned anything yet: call `learn` first.")
+        about = {
+            "agent": type(self).__name__,
+            "env": self.origin.as_json(),
+            "risk": str(self.risk),
+            "settings": dataclasses.asdict(self.settings),
+            "preset": self.preset,
+            "seed": self.seed,
+            "chunks": self._program.chunks,
+            "settled": self._settled,
+            "history": self.history,
+            "versions": {
+                name: importlib.metadata.version(name) for name in ("downside", "jax", "equinox")
+            },
+        }
+        return checkpoint.write(path, checkpoint.to_arrays(self._run), about)
+
+    @classmethod
+    def load(cls, path: str | Path, env: Any = None, **more: Any) -> "Agent":
+        """As `ds.load`, for an agent of this class."""
+        from downside.train.loading import load
+
+        agent = load(path, env, **more)
+        if not isinstance(agent, cls):
+            raise ValueError(
+                f"{path} holds a {type(agent).__name__}, not a {cls.__name__}. Use ds.load, which "
+                "takes any."
+            )
+        return agent
 
     def __repr__(self) -> str:
         said = f"{self.num_timesteps:,} steps" if self.history else "untrained"
-        return f"{type(self).__name__}({type(self.env).__name__}, risk='{self.risk}', {said})"
+        return f"{type(self).__name__}({self.origin}, risk='{self.risk}', {said})"
 
 
-class _Policy(eqx.Module):
-    """The greedy policy as a function of the state and of what was earned so far."""
-
-    algorithm: AbstractAlgorithm
-    networks: Networks
-    goal: Goal
-    env: AbstractJaxEnv
-
-    def __call__(
-        self, state: Any, accumulated: Float[Array, ""], discount: Float[Array, ""]
-    ) -> Int[Array, ""]:
-        remembered = self.algorithm.remembered(accumulated, discount, self.goal)
-        observation = jnp.concatenate([self.env.observe(state), remembered])
-        scores = action_scores(self.algorithm, self.networks, observation, self.goal)
-        return jnp.argmax(masked(scores, self.env.action_mask(state)))
+def _environment(policy: Any, env: Any) -> Any:
+    """The environment, which may come first or after the name of a policy."""
+    if env is None:
+        env, policy = policy, POLICIES[0]
+    if env is None or (isinstance(env, str) and env in POLICIES):
+        raise TypeError("An agent needs an environment, for example 'downside/MeanReversion-v0'.")
+    if policy not in POLICIES:
+        raise TypeError(
+            f"`policy` must be one of {', '.join(POLICIES)}, or left out, got {policy!r}. For "
+            "another network pass network=, an eqx.Module from observation to features."
+        )
+    return env
 
 
 def check_timesteps(total_timesteps: Any, settings: Settings) -> int:
@@ -325,21 +488,6 @@ def check_timesteps(total_timesteps: Any, settings: Settings) -> int:
             f"environment steps; the preset's is {settings.total_timesteps:,}."
         )
     return int(total_timesteps)
-
-
-@eqx.filter_jit
-def _scores(
-    algorithm: AbstractAlgorithm, networks: Networks, goal: Goal, batch: Float[Array, "n d"]
-) -> Float[Array, "n A"]:
-    return jax.vmap(lambda one: action_scores(algorithm, networks, one, goal))(batch)
-
-
-@eqx.filter_jit
-def _quantiles(
-    algorithm: AbstractAlgorithm, networks: Networks, goal: Goal, batch: Float[Array, "n d"]
-) -> Float[Array, "n A N"]:
-    seen = jax.vmap(lambda one: algorithm.view(one, goal))(batch)
-    return jnp.sort(jax.vmap(networks.quantiles)(seen), axis=-1)
 
 
 class QRSRM(Agent):

@@ -31,7 +31,6 @@ from downside.agents.learner import (
     with_scale,
 )
 from downside.agents.networks import Network, Scale, input_spread
-from downside.agents.settings import Settings
 from downside.envs import AbstractJaxEnv
 from downside.ops import masked
 from downside.train.experience import (
@@ -48,6 +47,7 @@ from downside.train.program import (
     Metrics,
     Program,
     Run,
+    exploration_share,
     measuring_horizon,
 )
 from downside.train.rollout import greedy_returns, random_legal
@@ -162,13 +162,13 @@ def advance(program: Program, algorithm: AbstractAlgorithm, run: Run) -> tuple[R
     total = program.chunks * program.steps_per_chunk
 
     def step(run: Run, _: None) -> tuple[Run, tuple[Array, Array]]:
-        exploration = _exploration(settings, run.vector_steps / total)
+        exploration = exploration_share(settings, run.vector_steps / total)
         return _step(program, algorithm, run, exploration)
 
     run, (critic_losses, quantile_losses) = _scan(step, run, None, program.steps_per_chunk)
     run, value, predicted, returns = outer_step(program, algorithm, run, run.vector_steps / total)
     metrics = Metrics(
-        timesteps=run.vector_steps * settings.num_envs,
+        timesteps=run.vector_steps * program.timesteps_per_round,
         updates=run.vector_steps * settings.updates_per_step,
         critic_loss=critic_losses.mean(),
         quantile_loss=quantile_losses.mean(),
@@ -177,7 +177,7 @@ def advance(program: Program, algorithm: AbstractAlgorithm, run: Run) -> tuple[R
         best=run.kept.value,
         mean=returns.mean(),
         spread=returns.std(),
-        exploration=_exploration(settings, run.vector_steps / total),
+        exploration=exploration_share(settings, run.vector_steps / total),
     )
     return run, jax.tree.map(lambda leaf: jnp.asarray(leaf, jnp.float32), metrics)
 
@@ -194,31 +194,16 @@ def _scan(step: Any, carry: Any, inputs: Any, length: int | None = None) -> tupl
     return eqx.combine(arrays, rest), outputs
 
 
-def _exploration(settings: Settings, progress: Float[Array, ""]) -> Float[Array, ""]:
-    declined = jnp.clip(progress / max(settings.exploration_fraction, 1e-9), 0.0, 1.0)
-    first, last = settings.exploration_initial, settings.exploration_final
-    return first + declined * (last - first)
-
-
 def _step(
     program: Program, algorithm: AbstractAlgorithm, run: Run, exploration: Float[Array, ""]
 ) -> tuple[Run, tuple[Array, Array]]:
-    """One step of all environments and the updates that follow it."""
+    """One round: steps of all environments, and the updates that follow them."""
     settings = program.settings
     env = algorithm.wrap(program.env, run.goal)
     key = stream(run.key, "step", run.vector_steps)
-
-    # Act.
-    observations = jax.vmap(env.observe)(run.env_states)
-    masks = jax.vmap(env.action_mask)(run.env_states)
-    networks = run.learner.networks
-    scores = jax.vmap(lambda one: action_scores(algorithm, networks, one, run.goal))(observations)
-    best = jnp.argmax(jax.vmap(masked)(scores, masks), axis=-1)
-    explore = jax.random.uniform(stream(key, "explore"), best.shape) < exploration
-    actions = jnp.where(explore, random_legal(stream(key, "actions"), masks), best)
-    lived, env_states = _live(env, run.env_states, actions, stream(key, "environments"))
-    replay = run.replay.add(lived)
-    run = eqx.tree_at(lambda one: (one.env_states, one.replay), run, (env_states, replay))
+    for tick in range(settings.update_interval):
+        here = key if tick == 0 else stream(key, "tick", tick)
+        run = _act(algorithm, env, run, exploration, here)
     learner, losses = learn(program, algorithm, run, stream(key, "updates"))
     quantile_loss = losses.mean()
     if program.quantiles_beside:
@@ -237,6 +222,26 @@ def _step(
         lambda one: (one.learner, one.vector_steps), run, (learner, run.vector_steps + 1)
     )
     return run, (losses.mean(), quantile_loss)
+
+
+def _act(
+    algorithm: AbstractAlgorithm,
+    env: AbstractJaxEnv,
+    run: Run,
+    exploration: Float[Array, ""],
+    key: Key[Array, ""],
+) -> Run:
+    """One step of all environments."""
+    observations = jax.vmap(env.observe)(run.env_states)
+    masks = jax.vmap(env.action_mask)(run.env_states)
+    networks = run.learner.networks
+    scores = jax.vmap(lambda one: action_scores(algorithm, networks, one, run.goal))(observations)
+    best = jnp.argmax(jax.vmap(masked)(scores, masks), axis=-1)
+    explore = jax.random.uniform(stream(key, "explore"), best.shape) < exploration
+    actions = jnp.where(explore, random_legal(stream(key, "actions"), masks), best)
+    lived, env_states = _live(env, run.env_states, actions, stream(key, "environments"))
+    replay = run.replay.add(lived)
+    return eqx.tree_at(lambda one: (one.env_states, one.replay), run, (env_states, replay))
 
 
 def learn(

@@ -154,13 +154,13 @@ def _train_in_batches(
 ) -> None:
     first = agents[0]
     wanted = check_timesteps(total_timesteps, first.settings)
-    program = make_program(first.env, first.settings, first._make_trunk, wanted)
+    program = make_program(first._core, first.settings, first._make_trunk, wanted)
     levels = max(_levels(one) for one in agents)
     size = together or _group_size(agents, program)
     for begin in range(0, len(agents), size):
         group = agents[begin : begin + size]
         for chunk, best in _train(group, program, levels):
-            per_chunk = program.steps_per_chunk * program.settings.num_envs
+            per_chunk = program.steps_per_chunk * program.timesteps_per_round
             done = (begin * program.chunks + (chunk + 1) * len(group)) * per_chunk
             bar.update(done, program.chunks * len(agents) * per_chunk, best)
 

@@ -39,23 +39,23 @@ def outer_step(
 
     better = values[best] > run.kept.value
     candidate = Kept(networks, jax.tree.map(lambda leaf: leaf[best], goals), values[best])
-    kept = _where(better, candidate, run.kept)
+    kept = where(better, candidate, run.kept)
 
     due = progress >= settings.neutral_fraction
     if settings.outer == "simulated":
         moved = algorithm.outer_step(run.goal, measured, settings.outer_rate, ~run.has_goal)
+        predicted = algorithm.predicted_value(start_score(run.goal), run.goal)
     else:
-        start = _learned_start(program, algorithm, networks, run)
-        rate = jnp.where(run.has_goal, settings.outer_rate, 1.0)
-        moved = algorithm.learned_outer_step(run.goal, start, start_score, rate)
-    predicted = algorithm.predicted_value(start_score(run.goal), run.goal)
+        moved, predicted = learned_goal(
+            program, algorithm, networks, run.goal, run.has_goal, run.key
+        )
     if settings.normalise and settings.rescale_until > 0:
         run = _rescaled(program, algorithm, run, due & (progress <= settings.rescale_until))
     run = eqx.tree_at(
         lambda one: (one.goal, one.has_goal, one.kept, one.spread),
         run,
         (
-            _where(due, moved, run.goal),
+            where(due, moved, run.goal),
             run.has_goal | due,
             kept,
             jnp.maximum(returns[middle].std(), 1e-6),
@@ -69,7 +69,7 @@ def _rescaled(
 ) -> Run:
     """The inputs scaled by their spread since the last outer step, half of the way."""
     env = algorithm.wrap(program.env, run.goal)
-    count = min(program.steps_per_chunk * program.settings.num_envs, run.replay.capacity)
+    count = min(program.steps_per_chunk * program.timesteps_per_round, run.replay.capacity)
     seen = jax.vmap(env.observe)(run.replay.latest(count).state)
     measured = input_spread(seen)
 
@@ -131,17 +131,30 @@ def _start_score(
     return score
 
 
-def _learned_start(
-    program: Program, algorithm: AbstractAlgorithm, networks: Networks, run: Run
-) -> Float[Array, " n"]:
-    env = algorithm.wrap(program.env, run.goal)
-    states = jax.vmap(env.initial_state)(_start_keys(run.key))
-    seen = jax.vmap(lambda one: algorithm.view(env.observe(one), run.goal))(states)
+def learned_goal(
+    program: Program,
+    algorithm: AbstractAlgorithm,
+    networks: Networks,
+    goal: Goal,
+    has_goal: Bool[Array, ""],
+    key: Key[Array, ""],
+) -> tuple[Goal, Float[Array, ""]]:
+    """The next goal from the learned return at the start, and what is expected of the present."""
+    env = algorithm.wrap(program.env, goal)
+    states = jax.vmap(env.initial_state)(_start_keys(key))
+    seen = jax.vmap(lambda one: algorithm.view(env.observe(one), goal))(states)
     quantiles = jax.vmap(networks.quantiles)(seen)
-    return start_distribution(algorithm.objective, quantiles, jax.vmap(env.action_mask)(states))
+    masks = jax.vmap(env.action_mask)(states)
+    start = start_distribution(algorithm.objective, quantiles, masks)
+    start_score = _start_score(program, algorithm, networks, key)
+    rate = jnp.where(has_goal, program.settings.outer_rate, 1.0)
+    moved = algorithm.learned_outer_step(goal, start, start_score, rate)
+    return moved, algorithm.predicted_value(start_score(goal), goal)
 
 
-def _where(condition: Bool[Array, ""], new: Any, old: Any) -> Any:
+def where(condition: Bool[Array, ""], new: Any, old: Any) -> Any:
+    """One pytree or the other."""
+
     def choose(new: Any, old: Any) -> Any:
         return jnp.where(condition, new, old) if eqx.is_array(old) else old
 

@@ -1,5 +1,6 @@
 """What a run of the fused loop is: what stays the same (`Program`) and what changes (`Run`)."""
 
+import dataclasses
 import math
 from typing import Any, NamedTuple
 
@@ -79,8 +80,13 @@ class Program(eqx.Module):
 
     @property
     def steps_per_chunk(self) -> int:
-        """Steps of all environments between two outer steps."""
+        """Rounds (steps of all environments and the updates after them) between outer steps."""
         return self.settings.outer_interval // self.settings.updates_per_step
+
+    @property
+    def timesteps_per_round(self) -> int:
+        """Environment steps between two rounds of updates."""
+        return self.settings.num_envs * self.settings.update_interval
 
     @property
     def updates(self) -> int:
@@ -130,5 +136,14 @@ def make_program(
     env: AbstractJaxEnv, settings: Settings, make_trunk: MakeTrunk, total_timesteps: int
 ) -> Program:
     """The program of a run of about so many environment steps: a whole number of chunks."""
-    per_chunk = settings.num_envs * (settings.outer_interval // settings.updates_per_step)
-    return Program(env, settings, make_trunk, max(1, round(total_timesteps / per_chunk)))
+    program = Program(env, settings, make_trunk, 1)
+    per_chunk = program.steps_per_chunk * program.timesteps_per_round
+    return dataclasses.replace(program, chunks=max(1, round(total_timesteps / per_chunk)))
+
+
+def exploration_share(settings: Settings, progress: Any) -> Any:
+    """The share of random actions when so much of the run is over."""
+    declined = progress / max(settings.exploration_fraction, 1e-9)
+    declined = min(declined, 1.0) if isinstance(declined, float) else jnp.clip(declined, 0.0, 1.0)
+    first, last = settings.exploration_initial, settings.exploration_final
+    return first + declined * (last - first)

@@ -1,0 +1,67 @@
+"""The command line: parse, call the Python API, print. `downside --help` lists the commands."""
+
+import os
+import sys
+from typing import Annotated, Any
+
+import tyro
+
+from downside.cli.lists import Envs, Risks
+from downside.cli.planning import Solve
+from downside.cli.reproducing import Reproduce
+from downside.cli.training import Evaluate, Resume, Runs, Train
+from downside.reporting.commands import Explain, Report
+
+EXIT_ERROR = 1
+EXIT_INTERRUPTED = 130
+EXIT_TERMINATED = 143
+
+
+Command = (
+    Annotated[Train, tyro.conf.subcommand("train")]
+    | Annotated[Evaluate, tyro.conf.subcommand("evaluate")]
+    | Annotated[Resume, tyro.conf.subcommand("resume")]
+    | Annotated[Runs, tyro.conf.subcommand("runs")]
+    | Annotated[Explain, tyro.conf.subcommand("explain")]
+    | Annotated[Report, tyro.conf.subcommand("report")]
+    | Annotated[Solve, tyro.conf.subcommand("solve")]
+    | Annotated[Envs, tyro.conf.subcommand("envs")]
+    | Annotated[Risks, tyro.conf.subcommand("risks")]
+    | Annotated[Reproduce, tyro.conf.subcommand("reproduce")]
+)
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Runs the command line; exits with 1 for our errors and 2 for wrong usage."""
+    arguments = sys.argv[1:] if arguments is None else arguments
+    if arguments == ["--version"]:
+        from downside import __version__
+
+        print(f"downside {__version__}")  # noqa: T201
+        return
+    try:
+        _parsed(arguments).run()
+    except KeyboardInterrupt as interruption:
+        said = str(interruption) or "interrupted; nothing was written."
+        print(f"downside: {said}", file=sys.stderr)  # noqa: T201
+        terminated = type(interruption) is not KeyboardInterrupt
+        raise SystemExit(EXIT_TERMINATED if terminated else EXIT_INTERRUPTED) from None
+    except BrokenPipeError:  # whoever reads our output has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except (ValueError, TypeError, RuntimeError, OSError) as error:
+        print(f"downside: {error}", file=sys.stderr)  # noqa: T201
+        raise SystemExit(EXIT_ERROR) from None
+
+
+def _parsed(arguments: list[str]) -> Any:
+    kind: Any = Command
+    if arguments[:1] == ["train"]:  # with a flag for every setting, which takes JAX to know
+        from downside.cli.settings import with_settings
+
+        kind = with_settings(Command)
+    return tyro.cli(
+        kind,
+        prog="downside",
+        description="Reinforcement learning that optimises what happens when things go badly.",
+        args=arguments,
+    )

@@ -1,0 +1,5 @@
+"""`python -m downside.cli`."""
+
+from downside.cli import main
+
+main()

@@ -1,0 +1,39 @@
+"""What several commands need."""
+
+import difflib
+import json
+from typing import Any
+
+
+def as_parameters(pairs: tuple[str, ...]) -> dict[str, Any]:
+    """name=value pairs; values are numbers, none, or text."""
+    out: dict[str, Any] = {}
+    for pair in pairs:
+        name, equals, text = pair.partition("=")
+        if not equals or not name:
+            raise ValueError(f"`params` must be given as name=value, got {pair!r}.")
+        out[name] = _value(text)
+    return out
+
+
+def _value(text: str) -> Any:
+    if text.lower() == "none":
+        return None
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            continue
+    return text
+
+
+def unknown(kind: str, name: str, known: tuple[str, ...]) -> str:
+    """A sentence on a name that does not exist, with the closest one that does."""
+    near = difflib.get_close_matches(name, known, n=1)
+    hint = f"Did you mean {near[0]!r}?" if near else f"There are: {', '.join(known)}."
+    return f"There is no {kind} {name!r}. {hint}"
+
+
+def print_json(data: Any) -> None:
+    """Prints data for other programs."""
+    print(json.dumps(data, indent=2))  # noqa: T201

@@ -1,0 +1,304 @@
+"""Any Gymnasium environment as the hosted loop sees it: flat arrays, one convention for the end of
+an episode, and errors that say what the environment did."""
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import gymnasium as gym
+import jax
+import jax.numpy as jnp
+import numpy as np
+from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
+from jax.typing import ArrayLike
+from jaxtyping import Array, Bool, Float, Int, Key
+
+from downside.envs import AbstractJaxEnv
+from downside.envs.core import Transition
+from downside.envs.flatten import flat_space, flatten, flatten_batch
+from downside.envs.vector_wrappers import autoreset_mode
+
+_EVALUATED = 16
+"""Environments side by side when a policy is evaluated."""
+
+
+class EnvironmentFaultError(RuntimeError):
+    """The environment did something that no agent can learn from."""
+
+
+class Seen(NamedTuple):
+    """What one step of all environments led to."""
+
+    after: Float[np.ndarray, "n d"]
+    """What the action led to; of an episode that ended, its last observation."""
+    after_masks: Bool[np.ndarray, "n A"]
+    """Which actions are legal there."""
+    rewards: Float[np.ndarray, " n"]
+    terminated: Bool[np.ndarray, " n"]
+    over: Bool[np.ndarray, " n"]
+    """Whether the episode ended, by termination or by a time limit."""
+    lived: Bool[np.ndarray, " n"]
+    """False where the step did nothing but reset."""
+    observations: Float[np.ndarray, "n d"]
+    """What to act on next: where an episode ended, the first observation of the next one."""
+    masks: Bool[np.ndarray, "n A"]
+    started: Bool[np.ndarray, " n"]
+    """Whether `observations` is the first of an episode."""
+
+
+class Host:
+    """A vector environment, whatever its observations and its autoreset mode."""
+
+    def __init__(
+        self,
+        env: gym.Env | VectorEnv | str,
+        num_envs: int,
+        parameters: Mapping[str, Any] | None = None,
+    ):
+        self.name = env if isinstance(env, str) else _name(env)
+        self.parameters = dict(parameters or {})
+        self._id = env if isinstance(env, str) else None
+        if not isinstance(env, str) and env.spec is not None and _plain(env):
+            self._id, self.parameters = env.spec.id, _own_parameters(env.spec)
+        self._owned = isinstance(env, str)
+        if isinstance(env, str):
+            make = lambda: _Checked(gym.make(env, **self.parameters))  # noqa: E731
+            self.env: VectorEnv = _vector([make] * num_envs)
+        elif isinstance(env, VectorEnv):
+            self.env = env
+        else:
+            self.env = _vector([lambda: _Checked(env)])
+        self.num_envs = self.env.num_envs
+        self.mode = autoreset_mode(self.env)
+        self.actions = _discrete(self.env)
+        self.size = flat_space(self.env.single_observation_space).shape[0]
+        self._resetting = np.zeros(self.num_envs, bool)
+
+    def reset(self, seed: int) -> tuple[Float[np.ndarray, "n d"], Bool[np.ndarray, "n A"]]:
+        """Begins new episodes everywhere."""
+        observations, infos = self._call("reset", self.env.reset, seed=seed)
+        self._resetting = np.zeros(self.num_envs, bool)
+        return self._flat(observations, "reset"), self._masks(infos)
+
+    def step(self, actions: Int[np.ndarray, " n"]) -> Seen:
+        """Acts in all of them."""
+        first = int(self.env.single_action_space.start)  # pyright: ignore[reportAttributeAccessIssue]
+        result = self._call("step", self.env.step, actions + first)
+        raw, rewards, terminated, truncated, infos = result
+        observations, masks = self._flat(raw, "step"), self._masks(infos)
+        rewards = self._finite(np.asarray(rewards, np.float64), "reward", "step")
+        terminated = np.asarray(terminated, bool)
+        over = terminated | np.asarray(truncated, bool)
+        lived, started = ~self._resetting, self._resetting
+        after, after_masks = observations, masks
+        if self.mode is AutoresetMode.NEXT_STEP:
+            over = over & lived
+            self._resetting = over
+        elif over.any():
+            after, after_masks, started = observations.copy(), masks.copy(), over
+            if self.mode is AutoresetMode.SAME_STEP:
+                self._take_final(infos, over, after, after_masks)
+            else:
+                raw, infos = self._call("reset", self.env.reset, options={"reset_mask": over})
+                fresh, legal = self._flat(raw, "reset"), self._masks(infos)
+                observations = np.where(over[:, None], fresh, observations)
+                masks = np.where(over[:, None], legal, masks)
+        return Seen(
+            after, after_masks, rewards, terminated, over, lived, observations, masks, started
+        )
+
+    def another(self) -> gym.Env | None:
+        """A new environment of the same kind, or None if nobody knows how to make one."""
+        if self._id is None:
+            return None
+        return gym.make(self._id, **self.parameters)
+
+    def for_evaluation(self, episodes: int) -> "Host":
+        """Environments to evaluate a policy in: new ones where they can be made."""
+        if self._id is None:
+            return self
+        return Host(self._id, min(episodes, max(self.num_envs, _EVALUATED)), self.parameters)
+
+    def close(self) -> None:
+        """Ends what was started here; environments that were handed over stay open."""
+        if self._owned:
+            self.env.close()
+
+    # --- what environments get wrong ----------------------------------------------------------
+
+    def _call(self, what: str, function: Any, *arguments: Any, **named: Any) -> Any:
+        try:
+            return function(*arguments, **named)
+        except EnvironmentFaultError:
+            raise
+        except (EOFError, BrokenPipeError, ConnectionResetError) as error:
+            raise EnvironmentFaultError(
+                f"A worker process of {self.name} died in `{what}` ({type(error).__name__}). What "
+                "was learned is kept. Run with a synchronous vector environment to see its error."
+            ) from error
+        except Exception as error:
+            raise EnvironmentFaultError(
+                f"{self.name} raised {type(error).__name__} in `{what}`: {error}. What was learned "
+                "is kept: mend the environment and go on with `agent.resume()`."
+            ) from error
+
+    def _flat(self, observations: Any, what: str) -> Float[np.ndarray, "n d"]:
+        try:
+            flat = flatten_batch(self.env, observations)
+        except (ValueError, TypeError, KeyError) as error:
+            raise EnvironmentFaultError(
+                f"{self.name} returned an observation from `{what}` that is not one of "
+                f"{self.env.single_observation_space}: {error}."
+            ) from error
+        return self._finite(flat, "observation", what)
+
+    def _finite(self, values: np.ndarray, kind: str, what: str) -> np.ndarray:
+        if not np.isfinite(values).all():
+            number = int(np.flatnonzero(~np.isfinite(values).reshape(len(values), -1).all(1))[0])
+            raise EnvironmentFaultError(
+                f"The {kind} that {self.name} returned from `{what}` is not finite, in "
+                f"environment {number}: {values[number]}. What was learned is kept."
+            )
+        return values
+
+    def _masks(self, infos: Mapping[str, Any]) -> Bool[np.ndarray, "n A"]:
+        masks = np.ones((self.num_envs, self.actions), bool)
+        given = infos.get("action_mask")
+        if given is None:
+            return masks
+        present = np.asarray(infos.get("_action_mask", np.ones(self.num_envs, bool)))
+        for i in np.flatnonzero(present):
+            masks[i] = self._mask(given[i])
+        return masks
+
+    def _mask(self, given: Any) -> Bool[np.ndarray, " A"]:
+        mask = np.asarray(given).astype(bool)
+        if mask.shape != (self.actions,) or not mask.any():
+            raise EnvironmentFaultError(
+                f"info['action_mask'] of {self.name} must have one entry for each of the "
+                f"{self.actions} actions and allow at least one of them, got {given!r}."
+            )
+        return mask
+
+    def _take_final(
+        self, infos: Mapping[str, Any], over: np.ndarray, after: np.ndarray, masks: np.ndarray
+    ) -> None:
+        """Writes the last observations of the episodes that ended over those of the next."""
+        if "final_obs" not in infos:
+            raise EnvironmentFaultError(
+                f"`infos` of {self.name} must have the key 'final_obs' when an episode ends with "
+                f"autoreset in the same step, got {sorted(infos)}. Take away what drops it."
+            )
+        final_info = infos.get("final_info", {})
+        given = final_info.get("action_mask") if isinstance(final_info, Mapping) else None
+        for i in np.flatnonzero(over):
+            last = infos["final_obs"][i]
+            after[i] = flatten(self.env.single_observation_space, last)
+            masks[i] = True if given is None else self._mask(given[i])
+        self._finite(after, "last observation", "step")
+
+
+class _Checked(gym.Wrapper):
+    """Sees to it that the observations are what the space says, before they are batched, where a
+    wrong type would be cast in silence."""
+
+    def reset(self, **arguments: Any) -> tuple[Any, dict[str, Any]]:
+        """As inside."""
+        observation, info = self.env.reset(**arguments)
+        return self._check(observation, "reset"), info
+
+    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+        """As inside."""
+        observation, *rest = self.env.step(action)
+        return self._check(observation, "step"), *rest  # pyright: ignore[reportReturnType]
+
+    def _check(self, observation: Any, what: str) -> Any:
+        space = self.observation_space
+        if isinstance(space, gym.spaces.Box):
+            got = np.asarray(observation)
+            if got.shape != space.shape or not np.can_cast(got.dtype, space.dtype, "same_kind"):
+                raise EnvironmentFaultError(
+                    f"{self.env} returned an observation from `{what}` of shape {got.shape} and "
+                    f"type {got.dtype}, but its space is {space.shape}, {space.dtype}."
+                )
+        return observation
+
+
+def _vector(makers: list[Any]) -> VectorEnv:
+    return SyncVectorEnv(makers, autoreset_mode=AutoresetMode.SAME_STEP)
+
+
+def _name(env: gym.Env | VectorEnv) -> str:
+    return env.spec.id if env.spec is not None else str(env)
+
+
+def _plain(env: gym.Env | VectorEnv) -> bool:
+    """Whether its id and parameters say all about it: no wrapper was put around it by hand."""
+    if isinstance(env, VectorEnv):
+        return not isinstance(env, gym.vector.VectorWrapper)
+    return env.spec is not None and not env.spec.additional_wrappers
+
+
+def _own_parameters(spec: Any) -> dict[str, Any]:
+    return {name: value for name, value in spec.kwargs.items() if name != "render_mode"}
+
+
+def _discrete(env: VectorEnv) -> int:
+    space = env.single_action_space
+    if not isinstance(space, gym.spaces.Discrete):
+        raise ValueError(
+            f"`env` must have discrete actions, got {space}. Wrap it in "
+            "`gymnasium.wrappers.TransformAction` so that a number picks one of a few actions."
+        )
+    return int(space.n)
+
+
+class HostState(NamedTuple):
+    """All that is known of the state of an environment that is not ours."""
+
+    observation: Float[Array, " d"]
+    mask: Bool[Array, " A"]
+
+
+class HostCore(AbstractJaxEnv[HostState]):
+    """A hosted environment where a compiled function needs one: how large observations are, and
+    where episodes began lately. It cannot be stepped."""
+
+    starts: HostState
+    """The first observations of some episodes, stacked."""
+
+    @property
+    def num_actions(self) -> int:
+        """How many actions there are."""
+        return self.starts.mask.shape[-1]
+
+    @property
+    def observation_space(self) -> gym.spaces.Box:
+        """Flat observations, of any size."""
+        return gym.spaces.Box(-np.inf, np.inf, self.starts.observation.shape[-1:], np.float32)
+
+    @property
+    def horizon(self) -> int | None:
+        """Unknown."""
+        return None
+
+    def initial_state(self, key: Key[Array, ""]) -> HostState:
+        """One of the starts, each as likely as any other."""
+        index = jax.random.randint(key, (), 0, self.starts.mask.shape[0])
+        return HostState(self.starts.observation[index], self.starts.mask[index])
+
+    def sample_noise(self, key: Key[Array, ""]) -> Any:
+        """Nothing."""
+        del key
+        return jnp.zeros(())
+
+    def transition(self, state: HostState, action: Int[ArrayLike, ""], noise: Any) -> Transition:
+        """Not known."""
+        raise NotImplementedError("A hosted environment can only be stepped by itself.")
+
+    def observe(self, state: HostState) -> Float[Array, " d"]:
+        """What is known of the state."""
+        return state.observation
+
+    def action_mask(self, state: HostState) -> Bool[Array, " A"]:
+        """As the environment said."""
+        return state.mask

@@ -1,0 +1,66 @@
+"""Where an agent's environment came from, in words that can be written down."""
+
+import dataclasses
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import gymnasium as gym
+
+from downside._registration import JAX_IDS
+from downside.envs import AbstractJaxEnv, GymnasiumFace, GymnasiumVectorFace
+
+
+@dataclasses.dataclass(frozen=True)
+class Origin:
+    """An id and parameters that make the same environment again, if there are such."""
+
+    description: str
+    """What it is called."""
+    id: str | None = None
+    """Its id in Gymnasium's registry; None if it can only be handed over."""
+    parameters: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    num_envs: int | None = None
+    """Of a vector environment, how many there were."""
+
+    @classmethod
+    def of(cls, env: Any, parameters: Mapping[str, Any] | None = None) -> "Origin":
+        """Of an environment that was handed over, or of an id."""
+        if isinstance(env, str):
+            return cls(env, env, dict(parameters or {}))
+        if isinstance(env, GymnasiumFace | GymnasiumVectorFace):
+            return cls.of(env.core)
+        if isinstance(env, AbstractJaxEnv):
+            ids = [one for one, name in JAX_IDS.items() if type(env).__name__ == name]
+            own = {f.name: getattr(env, f.name) for f in dataclasses.fields(env)}
+            if ids and type(env).__module__.startswith("downside.") and _is_json(own):
+                return cls(ids[0], ids[0], own)
+            return cls(type(env).__name__)
+        count = env.num_envs if isinstance(env, gym.vector.VectorEnv) else None
+        spec = getattr(env, "spec", None)
+        if spec is None:
+            return cls(str(env), num_envs=count)
+        own = {name: value for name, value in spec.kwargs.items() if name != "render_mode"}
+        plain = not getattr(spec, "additional_wrappers", ()) and _is_json(own)
+        return cls(spec.id, spec.id if plain else None, own if plain else {}, count)
+
+    def as_json(self) -> dict[str, Any]:
+        """Plain types."""
+        parameters = dict(self.parameters) if _is_json(dict(self.parameters)) else None
+        known = parameters is not None
+        return {
+            "description": self.description,
+            "id": self.id if known else None,
+            "parameters": parameters or {},
+            "num_envs": self.num_envs,
+        }
+
+    def __str__(self) -> str:
+        return self.description
+
+
+def _is_json(value: Any) -> bool:
+    try:
+        return json.loads(json.dumps(value)) == value
+    except (TypeError, ValueError):
+        return False

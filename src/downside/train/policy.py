@@ -1,0 +1,279 @@
+"""What an agent has learned, as something that acts."""
+
+import itertools
+from typing import Any
+
+import equinox as eqx
+import gymnasium as gym
+import jax
+import jax.numpy as jnp
+import numpy as np
+from gymnasium.vector.utils import batch_space, iterate
+from jaxtyping import Array, Float, Int
+
+from downside.agents import SRM, AbstractAlgorithm, Goal, Networks, StaticCVaR, action_scores
+from downside.envs import (
+    AbstractJaxEnv,
+    GymnasiumFace,
+    ReturnAware,
+    TargetAware,
+    VectorReturnAware,
+    VectorTargetAware,
+)
+from downside.envs.flatten import flat_space, flatten
+from downside.exact import simulate
+from downside.ops import masked
+from downside.train.host import EnvironmentFaultError, Host
+from downside.train.hosted import hosted_action
+from downside.train.program import measuring_horizon
+
+_LONGEST_EPISODE = 100_000
+"""Steps after which an episode of a hosted environment is taken to never end."""
+
+
+class Policy:
+    """Scores, actions and return distributions for observations of `wrap(env)`."""
+
+    def __init__(
+        self,
+        algorithm: AbstractAlgorithm,
+        networks: Networks,
+        goal: Goal,
+        env: AbstractJaxEnv | Host,
+    ):
+        self.algorithm, self.networks, self.goal, self.env = algorithm, networks, goal, env
+
+    # --- one observation, or many -------------------------------------------------------------
+
+    @property
+    def num_actions(self) -> int:
+        """How many actions there are."""
+        return self.env.actions if isinstance(self.env, Host) else self.env.num_actions
+
+    def predict(
+        self,
+        observation: Any,
+        masks: Any = None,
+        explore: float = 0.0,
+        draws: np.random.Generator | None = None,
+    ) -> Any:
+        """The action with the highest score; a random one in a share `explore` of cases."""
+        batch, single = self.flat(observation)
+        shape = (len(batch), self.num_actions)
+        masks = np.ones(shape, bool) if masks is None else np.asarray(masks, bool)
+        if masks.shape not in (shape, shape[1:]):
+            raise ValueError(
+                f"`action_masks` must have shape {shape}, got {masks.shape}: one entry per action."
+            )
+        masks = np.broadcast_to(masks, shape)
+        scores = np.asarray(_scores(self.algorithm, self.networks, self.goal, jnp.asarray(batch)))
+        actions = np.where(masks, scores, -np.inf).argmax(axis=1)
+        if explore and draws is not None:
+            legal = np.where(masks, draws.random(shape), -1.0).argmax(axis=1)
+            actions = np.where(draws.random(len(batch)) < explore, legal, actions)
+        actions = actions + self._first_action
+        return int(actions[0]) if single else actions
+
+    def scores(self, observation: Any) -> Float[np.ndarray, "*batch A"]:
+        """The score of every action."""
+        batch, single = self.flat(observation)
+        scores = _scores(self.algorithm, self.networks, self.goal, jnp.asarray(batch))
+        out = np.asarray(scores, dtype=float)
+        return out[0] if single else out
+
+    def quantiles(self, observation: Any) -> Float[np.ndarray, "*batch A N"]:
+        """The learned quantiles of every action's return, in increasing order."""
+        batch, single = self.flat(observation)
+        quantiles = _quantiles(self.algorithm, self.networks, self.goal, jnp.asarray(batch))
+        out = np.asarray(quantiles, dtype=float)
+        return out[0] if single else out
+
+    def flat(self, observation: Any) -> tuple[Float[np.ndarray, "n d"], bool]:
+        """The observations as rows, and whether it was a single one."""
+        size = self.observation_space.shape
+        if isinstance(self.env, Host) and not self._remembers:
+            space = self.env.env.single_observation_space
+            if not isinstance(space, gym.spaces.Box) or len(space.shape) != 1:
+                return _flattened(space, observation)
+        try:
+            batch = np.asarray(observation, dtype=np.float32)
+        except (TypeError, ValueError):
+            batch = np.zeros(0)
+        single = batch.ndim == len(size)
+        batch = batch[None] if single else batch
+        if batch.ndim != 2 or batch.shape[1:] != size:
+            raise ValueError(
+                f"`observation` must have shape {size} or (n, {size[0]}), got "
+                f"{np.shape(observation)}. It is an observation of `agent.wrap(env)`: the "
+                "environment's, with what the agent remembers."
+            )
+        return batch, single
+
+    @property
+    def observation_space(self) -> gym.spaces.Box:
+        """What the networks look at: flat observations, with what the agent remembers."""
+        if not isinstance(self.env, Host):
+            return self.algorithm.wrap(self.env, self.goal).observation_space
+        flat = flat_space(self.env.env.single_observation_space)
+        remembered = self.algorithm.remembered(jnp.zeros(()), jnp.ones(()), self.goal).shape[0]
+        endless = np.full(remembered, np.inf, np.float32)
+        return gym.spaces.Box(
+            np.concatenate([flat.low.astype(np.float32), -endless]),
+            np.concatenate([flat.high.astype(np.float32), endless]),
+            dtype=np.float32,
+        )
+
+    @property
+    def _remembers(self) -> bool:
+        return isinstance(self.algorithm, SRM | StaticCVaR)
+
+    @property
+    def _first_action(self) -> int:
+        space = self.env.env.single_action_space if isinstance(self.env, Host) else None
+        return int(space.start) if isinstance(space, gym.spaces.Discrete) else 0
+
+    # --- whole episodes -----------------------------------------------------------------------
+
+    def wrap(self, env: Any = None) -> Any:
+        """An environment with what the agent remembers appended to its observations."""
+        env = self._another() if env is None else env
+        vector = isinstance(env, gym.vector.VectorEnv)
+        gamma = self.algorithm.gamma
+        if isinstance(self.algorithm, SRM):
+            return (VectorReturnAware if vector else ReturnAware)(env, gamma=gamma)
+        if isinstance(self.algorithm, StaticCVaR):
+            target = float(self.goal)
+            return (VectorTargetAware if vector else TargetAware)(env, gamma=gamma, b=target)
+        return env
+
+    def _another(self) -> gym.Env:
+        """A new environment like the one the agent was trained on."""
+        if not isinstance(self.env, Host):
+            return GymnasiumFace(core=self.env)
+        made = self.env.another()
+        if made is None:
+            raise ValueError(
+                f"`env` must be given: {self.env.name} is not registered, so that no second one "
+                "can be made."
+            )
+        return made
+
+    def returns(self, episodes: int, seed: int) -> Float[np.ndarray, " episodes"]:
+        """The discounted returns of so many episodes, under fresh noise."""
+        if isinstance(self.env, Host):
+            return self._hosted_returns(self.env.for_evaluation(episodes), episodes, seed)
+        returns, _ = simulate(
+            self.env,
+            _Greedy(self.algorithm, self.networks, self.goal, self.env),
+            gamma=self.algorithm.gamma,
+            episodes=episodes,
+            key=jax.random.key(seed),
+            horizon=measuring_horizon(self.env, self.algorithm.gamma),
+        )
+        return returns
+
+    def _hosted_returns(
+        self, host: Host, episodes: int, seed: int
+    ) -> Float[np.ndarray, " episodes"]:
+        count = host.num_envs
+        # As many episodes from each environment: the first to end would mostly be short ones.
+        wanted = np.full(count, episodes // count) + (np.arange(count) < episodes % count)
+        collected: list[list[float]] = [[] for _ in range(count)]
+        observations, masks = host.reset(seed)
+        accumulated, discount, lengths = np.zeros(count), np.ones(count), np.zeros(count)
+        while any(len(own) < n for own, n in zip(collected, wanted, strict=True)):
+            actions = np.asarray(
+                _hosted_actions(
+                    self.algorithm,
+                    self.networks,
+                    self.goal,
+                    observations,
+                    accumulated.astype(np.float32),
+                    discount.astype(np.float32),
+                    masks,
+                )
+            )
+            seen = host.step(actions)
+            accumulated += np.where(seen.lived, discount * seen.rewards, 0.0)
+            discount = np.where(seen.lived, self.algorithm.gamma * discount, discount)
+            lengths += seen.lived
+            if lengths.max() > _LONGEST_EPISODE:
+                raise EnvironmentFaultError(
+                    f"An episode of {host.name} did not end in {_LONGEST_EPISODE:,} steps. Wrap "
+                    "the environment in `gymnasium.wrappers.TimeLimit`."
+                )
+            for i in np.flatnonzero(seen.over):
+                if len(collected[i]) < wanted[i]:
+                    collected[i].append(float(accumulated[i]))
+                accumulated[i], discount[i], lengths[i] = 0.0, 1.0, 0
+            observations, masks = seen.observations, seen.masks
+        host.close()
+        # In turns, so that the first of many episodes come from all environments.
+        turns = itertools.zip_longest(*collected)
+        return np.array([one for turn in turns for one in turn if one is not None])
+
+
+class _Greedy(eqx.Module):
+    """The policy as a function of the state and of what was earned so far."""
+
+    algorithm: AbstractAlgorithm
+    networks: Networks
+    goal: Goal
+    env: AbstractJaxEnv
+
+    def __call__(
+        self, state: Any, accumulated: Float[Array, ""], discount: Float[Array, ""]
+    ) -> Int[Array, ""]:
+        remembered = self.algorithm.remembered(accumulated, discount, self.goal)
+        observation = jnp.concatenate([self.env.observe(state), remembered])
+        scores = action_scores(self.algorithm, self.networks, observation, self.goal)
+        return jnp.argmax(masked(scores, self.env.action_mask(state)))
+
+
+def _flattened(space: gym.Space, observation: Any) -> tuple[Float[np.ndarray, "n d"], bool]:
+    """Observations of any space as rows: one of them, or a batch as a vector environment has it."""
+    if isinstance(space, gym.spaces.Discrete):
+        numbers = np.asarray(observation)
+        if numbers.ndim <= 1 and np.issubdtype(numbers.dtype, np.integer):
+            rows = [flatten(space, one) for one in numbers.ravel()]
+            return np.stack(rows), numbers.ndim == 0
+    elif space.contains(observation):
+        return flatten(space, observation)[None], True
+    else:
+        try:
+            count = len(_first_part(observation))
+            rows = [flatten(space, one) for one in iterate(batch_space(space, count), observation)]
+            return np.stack(rows), False
+        except (TypeError, ValueError, KeyError, IndexError):
+            pass
+    raise ValueError(
+        f"`observation` must be one of {space}, or a batch of them as a vector environment returns "
+        f"it, got {observation!r}."
+    )
+
+
+def _first_part(observation: Any) -> Any:
+    while isinstance(observation, dict | tuple):
+        parts = observation.values() if isinstance(observation, dict) else observation
+        observation = next(iter(parts))
+    return observation
+
+
+@eqx.filter_jit
+def _scores(
+    algorithm: AbstractAlgorithm, networks: Networks, goal: Goal, batch: Float[Array, "n d"]
+) -> Float[Array, "n A"]:
+    return jax.vmap(lambda one: action_scores(algorithm, networks, one, goal))(batch)
+
+
+@eqx.filter_jit
+def _quantiles(
+    algorithm: AbstractAlgorithm, networks: Networks, goal: Goal, batch: Float[Array, "n d"]
+) -> Float[Array, "n A N"]:
+    seen = jax.vmap(lambda one: algorithm.view(one, goal))(batch)
+    return jnp.sort(jax.vmap(networks.quantiles)(seen), axis=-1)
+
+
+_hosted_actions: Any = eqx.filter_jit(
+    eqx.filter_vmap(hosted_action, in_axes=(None, None, None, 0, 0, 0, 0))
+)

@@ -1,0 +1,38 @@
+"""Trains a tiny agent with a checkpoint after each outer step, until it is done or killed.
+
+python -m tests.train.killed FOLDER        begins
+python -m tests.train.killed FOLDER resume goes on from the latest checkpoint
+"""
+
+import sys
+
+import jax
+
+import downside as ds
+
+from .tiny import CHUNK, ENV, TINY
+
+CHUNKS = 10
+
+
+def main(folder: str, resume: bool) -> None:
+    """Says "begun" once it trains, and "done" when it is."""
+    callback = [ds.Checkpoints(folder, every_steps=1, keep=2), tell]
+    if resume:
+        ds.load(folder).resume(callback=callback)
+    else:
+        agent = ds.QRSRM(ENV, risk="cvar(0.5)", seed=0, **TINY)
+        agent.learn(CHUNKS * CHUNK, callback=callback)
+    sys.stdout.write("done\n")
+
+
+def tell(agent: ds.Agent) -> None:
+    """One line per outer step."""
+    sys.stdout.write(f"{agent.num_timesteps}\n")
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    jax.config.update("jax_compilation_cache_dir", sys.argv[2])
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
+    main(sys.argv[1], sys.argv[3:] == ["resume"])

@@ -1,0 +1,174 @@
+"""Training in environments that are not ours."""
+
+import equinox as eqx
+import gymnasium as gym
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import downside as ds
+from downside.train.host_memory import HostReplay, Ring, Samples
+
+from .toys import Assorted, Counter, Faulty, Masked, Noisy
+
+SMALL = {
+    "hidden": (16, 16),
+    "quantiles": 5,
+    "batch_size": 16,
+    "buffer_size": 1000,
+    "warmup_steps": 50,
+    "outer_interval": 25,
+    "updates_per_step": 1,
+    "update_interval": 1,
+}
+"""Settings under which a run takes a second or two."""
+
+
+def run_of(agent):
+    return eqx.filter(agent._run, lambda leaf: eqx.is_array(leaf) or isinstance(leaf, np.ndarray))
+
+
+def plain(leaf):
+    is_key = jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
+    return jax.random.key_data(leaf) if is_key else leaf
+
+
+def same(one, other):
+    ours, theirs = jax.tree.leaves(run_of(one)), jax.tree.leaves(run_of(other))
+    pairs = zip(ours, theirs, strict=True)
+    return all(np.array_equal(plain(a), plain(b)) for a, b in pairs)
+
+
+def samples(numbers):
+    n = np.asarray(numbers, float)
+    columns = np.stack([n, n], axis=-1)
+    yes = np.ones((len(n), 2), bool)
+    return Samples(columns, n, n, n.astype(int), n, columns, yes, np.zeros(len(n), bool))
+
+
+def test_the_replay_overwrites_its_oldest_transitions():
+    replay = HostReplay.empty(size=2, actions=2, capacity=4)
+    replay.add(samples([1, 2, 3]))
+    assert set(replay.sample(np.random.default_rng(0), (50,)).reward) == {1, 2, 3}
+    replay.add(samples([4, 5]))
+    assert replay.storage.reward.tolist() == [5, 2, 3, 4]
+    assert int(replay.added) == 5
+
+
+def test_a_ring_holds_what_was_written_last():
+    ring = Ring.empty(3, (), float)
+    assert len(ring.filled()) == 0
+    ring.add(np.array([1.0, 2.0]))
+    assert ring.filled().tolist() == [1, 2]
+    ring.add(np.array([3.0, 4.0]))
+    assert ring.filled().tolist() == [4, 2, 3]
+
+
+@pytest.mark.parametrize("kind", [ds.QRSRM, ds.QRCVaR, ds.QRiCVaR, ds.QRDQN])
+def test_every_agent_learns_to_take_the_action_that_pays(kind):
+    risk = {} if kind is ds.QRDQN else {"risk": "cvar(0.5)"}
+    agent = kind(Counter(), seed=1, **risk, **SMALL, learning_rate=3e-3).learn(2000)
+    returns = agent.simulate_returns(4, seed=0)
+    # Every step pays 1: 1 + γ + γ² + γ³.
+    np.testing.assert_allclose(returns, (1 - 0.99**4) / 0.01, rtol=1e-6)
+
+
+def test_a_gamble_is_taken_for_the_mean_and_left_for_the_tail():
+    settings = {**SMALL, "quantiles": 20, "learning_rate": 3e-3}
+    neutral = ds.QRDQN(Noisy(1), **settings).learn(3000)
+    careful = ds.QRSRM(Noisy(1), risk="cvar(0.2)", **settings).learn(3000)
+    # One gamble N(0.3, 1): its mean is 0.3, and its worst fifth -1.1 on average; not playing, 0.
+    assert neutral.simulate_returns(50, seed=0).std() > 0.1
+    assert careful.simulate_returns(50, seed=0).tolist() == [0.0] * 50
+
+
+def test_the_same_seed_gives_the_same_agent_and_another_another():
+    def make(seed):
+        return ds.QRSRM(Noisy(), risk="cvar(0.5)", seed=seed, **SMALL).learn(200)
+
+    first, again, other = make(0), make(0), make(1)
+    assert same(first, again)
+    assert not same(first, other)
+
+
+def test_illegal_actions_are_never_taken():
+    agent = ds.QRSRM(Masked(), risk="cvar(0.5)", **SMALL).learn(1000)  # the environment would raise
+    assert agent.simulate_returns(4, seed=0) == pytest.approx(0.99 + 0.99**3)
+
+
+@pytest.mark.parametrize("mode", list(gym.vector.AutoresetMode), ids=lambda one: one.name)
+def test_vector_environments_of_every_mode_train(mode):
+    env = gym.vector.SyncVectorEnv([Counter, Counter], autoreset_mode=mode)
+    agent = ds.QRSRM(env, risk="cvar(0.5)", learning_rate=3e-3, **SMALL).learn(3000)
+    assert agent.settings.num_envs == 2
+    assert agent.simulate_returns(4, seed=0) == pytest.approx((1 - 0.99**4) / 0.01)
+
+
+def test_observations_of_several_kinds_train_and_are_predicted_for():
+    agent = ds.QRDQN(Assorted(), learning_rate=3e-3, **SMALL).learn(2000)
+    env = Assorted()
+    observation, _ = env.reset(seed=0)
+    assert agent.predict(observation) == (1, None)
+    vector = gym.vector.SyncVectorEnv([Assorted, Assorted])
+    batch, _ = vector.reset(seed=0)
+    assert agent.predict(batch)[0].tolist() == [1, 1]
+    with pytest.raises(ValueError, match="`observation` must be one of Dict"):
+        agent.predict(3.0)
+
+
+def test_a_wrapped_environment_is_what_the_policy_acts_on():
+    agent = ds.QRSRM(Counter(), risk="cvar(0.5)", learning_rate=3e-3, **SMALL).learn(2000)
+    env = agent.wrap(Counter())
+    observation, _ = env.reset(seed=0)
+    assert observation.tolist() == [0.0, -1.0, 0.0, 1.0]
+    total, discount, over = 0.0, 1.0, False
+    while not over:
+        action, _ = agent.predict(observation)
+        observation, reward, terminated, truncated, _ = env.step(action)
+        total, discount, over = total + discount * reward, 0.99 * discount, terminated or truncated
+    assert observation[2] == pytest.approx(total)
+    assert agent.return_distribution(observation).shape == (2, 5)
+    with pytest.raises(ValueError, match=r"`observation` must have shape \(4,\)"):
+        agent.predict(np.zeros(2))
+
+
+def test_what_was_learned_survives_an_environment_that_breaks():
+    agent = ds.QRSRM(Counter(), risk="cvar(0.5)", **SMALL).learn(100)
+    before = agent.num_timesteps
+    agent.set_env(Faulty("raises"))
+    with pytest.raises(ds.EnvironmentFaultError, match=r"agent\.resume\(\)"):
+        agent.learn(500, reset_num_timesteps=False)
+    assert agent.num_timesteps >= before
+    agent.set_env(Counter())
+    agent.resume()
+    assert agent.num_timesteps == before + 500
+
+
+def test_what_needs_a_simulator_is_refused():
+    with pytest.raises(ValueError, match="`near_greedy` must be 0 for an environment that is not"):
+        ds.QRSRM(Counter(), risk="cvar(0.5)", near_greedy=2)
+    with pytest.raises(ValueError, match="`outer` must be 'learned' for an environment that is"):
+        ds.QRSRM(Counter(), risk="cvar(0.5)", outer="simulated")
+
+
+def test_another_environment_must_have_the_same_spaces():
+    agent = ds.QRDQN(Counter(), **SMALL)
+    with pytest.raises(ValueError, match=r"`env` must have observations of shape \(2,\) and 2"):
+        agent.set_env(Assorted())
+
+
+def test_episodes_are_valued_in_as_many_environments_as_there_are():
+    env = gym.vector.SyncVectorEnv([lambda: Counter(2), lambda: Counter(6)])
+    agent = ds.QRDQN(env, learning_rate=3e-3, **SMALL).learn(2000)
+    returns = agent.simulate_returns(7, seed=0)
+    # In turns, four of the first and three of the second: short episodes are not preferred.
+    short, long = (1 - 0.99**2) / 0.01, (1 - 0.99**6) / 0.01
+    np.testing.assert_allclose(returns, [short, long] * 3 + [short], rtol=1e-6)
+
+
+def test_the_update_ratio_does_not_depend_on_the_number_of_environments():
+    one = ds.QRDQN(gym.make("CartPole-v1")).settings
+    many = ds.QRDQN("CartPole-v1").settings
+    assert (one.updates_per_step, one.update_interval, one.num_envs) == (1, 4, 1)
+    assert (many.updates_per_step, many.update_interval, many.num_envs) == (2, 1, 8)
