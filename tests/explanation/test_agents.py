@@ -13,6 +13,7 @@ from downside.explanation.sources import NOT_STATIC
 from downside.explanation.tell import make_source
 
 from ..envs.scripted import GO_ON, TERMINATE, TRUNCATE, Scripted
+from ..train.test_hosted import SMALL
 from ..train.tiny import COMMON, ENV, TINY, TWO
 
 MIXED = "0.5*mean + 0.5*cvar(0.4)"
@@ -208,3 +209,21 @@ def test_plans_on_a_grid_are_explained_by_simulation():
     assert {step.action_name for step in story.steps[:-1]} <= {"hold", "exercise"}
     with pytest.raises(ValueError, match="`env` must be left out for a plan"):
         ds.explain(plan, env="downside/AmericanPut-v0")
+
+
+def test_an_agent_of_a_foreign_environment_has_a_story_and_a_chapter():
+    from downside.reporting import make_chapter
+
+    agent = ds.QRSRM("CartPole-v1", risk="cvar(0.5)", num_envs=4, **SMALL)
+    agent.learn(200)
+    chapter = make_chapter(agent, told=1, checks=8, episodes=8, episode_seed=2)
+    story = chapter.story
+    assert story.kind == "learned"
+    assert story.steps[0].actions == (0, 1)
+    assert story.steps[0].seen["observation 3"] == pytest.approx(story.steps[0].observation[3])
+    gamma = agent.settings.gamma
+    earned = [gamma**step.time * (step.reward or 0.0) for step in story.steps]
+    assert story.episodes[0].total == pytest.approx(sum(earned))
+    assert chapter.about.startswith("CartPole-v1; QR-SRM")
+    with pytest.raises(ValueError, match="only in an environment written in JAX"):
+        ds.explain(agent, returns="simulated")
