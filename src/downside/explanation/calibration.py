@@ -59,7 +59,7 @@ class Calibration:
     parts_error: Float[np.ndarray, " T"]
     """Its standard error."""
     achieved: float
-    """The value of the returns that these episodes had."""
+    """The value of what was really returned, in these episodes or in many more."""
     achieved_error: float
     """Its standard error."""
     spread: float
@@ -172,7 +172,8 @@ def calibrate(
     risk, last = source.risk, max(len(one) for one in episodes) - 1
     times = np.unique(np.round(np.linspace(0, last, min(last + 1, _MOST_TIMES))).astype(int))
     returns = np.array([_total(one) for one in episodes])
-    found = Evaluation(returns)
+    fresh = source.fresh_returns()
+    found = Evaluation(returns if fresh is None else fresh)
     xi, errors, parts, parts_errors, running, spreads = [], [], [], [], [], []
     levels = np.zeros(0)
     weights = np.zeros(0)
@@ -212,7 +213,7 @@ def calibrate(
         parts=np.array(parts),
         parts_error=np.array(parts_errors),
         achieved=found.value(risk),
-        achieved_error=found.standard_error(risk) if len(returns) > 1 else math.inf,
+        achieved_error=found.standard_error(risk) if len(found) > 1 else math.inf,
         spread=float(returns.std()),
         parts_slack=parts_slack,
         promise_slack=float(promise_slack),

@@ -79,6 +79,10 @@ class AbstractSource(abc.ABC):
     def start(self, first: Sequence[Moment]) -> Distribution:
         """The return of an episode, seen from the start; some began with the moments `first`."""
 
+    def fresh_returns(self) -> Float[np.ndarray, " n"] | None:
+        """What many more episodes return, where they are cheap; otherwise None."""
+        return None
+
     @abc.abstractmethod
     def chosen(self, moments: Sequence[Moment]) -> Distribution:
         """The return to come at each moment if the policy goes on: a batch."""

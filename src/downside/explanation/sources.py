@@ -38,6 +38,8 @@ _START_LEVELS = 200  # a continuous spectrum has a level for each value
 _MOST_STARTS = 32
 _BATCH = 256
 _HOSTED_LANES = 16
+_FRESH_EPISODES = 20_000
+_FRESH_SEED = 2_000_000  # no one else's
 
 NOT_STATIC = (
     "This agent applies the measure afresh at every state; it does not optimise the measure of the "
@@ -52,7 +54,7 @@ class LearnedSource(AbstractSource):
     kind = "learned"
 
     def __init__(self, agent: Agent, env: Any, label: str):
-        self.agent, self.label = agent, label
+        self.agent, self.label, self._own = agent, label, env is None
         self.risk, self.gamma = agent.risk, agent.settings.gamma
         self.resolution = 0.5 / agent.settings.quantiles
         self._lanes = agent_lanes(agent, env)
@@ -77,6 +79,12 @@ class LearnedSource(AbstractSource):
         distinct = {np.asarray(one.handle).tobytes(): one for one in first}
         chosen = self.chosen(list(distinct.values())[:_MOST_STARTS])
         return Distribution.from_quantiles(np.asarray(chosen.values).ravel())
+
+    def fresh_returns(self) -> Float[np.ndarray, " n"] | None:
+        """In an environment written in JAX, of the kind that the agent was trained on."""
+        if not self._own or not isinstance(self.agent.env, AbstractJaxEnv):
+            return None
+        return self.agent.simulate_returns(_FRESH_EPISODES, _FRESH_SEED)
 
     def chosen(self, moments: Sequence[Moment]) -> Distribution:
         """The quantiles of the actions that are taken."""

@@ -211,7 +211,7 @@
         let bottom = 0;
         parts.forEach((part, i) => {
           view.svg.append(make("rect", {
-            class: "mark c" + (single ? 3 : i % FEW), x: view.X(one.t) - wide / 2, width: wide, y: view.Y(bottom + part),
+            class: "mark c" + (single ? 1 : i % FEW), x: view.X(one.t) - wide / 2, width: wide, y: view.Y(bottom + part),
             height: Math.max(0, view.Y(bottom) - view.Y(bottom + part)), opacity: one === step ? 1 : 0.55,
           }));
           bottom += part;
