@@ -14,6 +14,7 @@ NAMES = (
     "ablation",
     "qrcvar",
     "put",
+    "lunar",
 )
 
 
