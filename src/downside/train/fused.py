@@ -6,6 +6,7 @@ environments, exploration, replay, updates, target networks and the outer step, 
 its risk measure only as data, so that it can be mapped over runs (`many.py`).
 """
 
+import dataclasses
 import math
 from collections.abc import Callable
 from typing import Any, ParamSpec, TypeVar, cast
@@ -67,6 +68,9 @@ def compiled(function: Callable[Arguments, Result]) -> Callable[Arguments, Resul
 
 
 _DISTRIBUTION_OUTCOMES = 2
+_SETTLING_RATE = 0.05
+"""How fast target networks follow when only the quantiles of a fixed policy are learned: news has
+to travel from the end of an episode to its start, and no policy chases its own targets."""
 
 
 # --- the start --------------------------------------------------------------------------------
@@ -328,7 +332,8 @@ def _live(
 @compiled
 def settle(program: Program, algorithm: AbstractAlgorithm, run: Run) -> tuple[Run, Array]:
     """Updates of the quantiles alone, for the policy that is kept: it does not change any more."""
-    settings, kept = program.settings, run.kept
+    kept = run.kept
+    settings = dataclasses.replace(program.settings, target_rate=_SETTLING_RATE, target_interval=1)
     # The kept policy decides, and its quantiles are the ones that go on learning.
     critics = run.learner.networks.critic, run.learner.targets.critic
     learner = _with_critics(run.learner, kept.networks.critic, kept.networks.critic)
