@@ -4,6 +4,7 @@ python -m tests.train.killed FOLDER        begins
 python -m tests.train.killed FOLDER resume goes on from the latest checkpoint
 """
 
+import os
 import sys
 
 import jax
@@ -12,7 +13,8 @@ import downside as ds
 
 from .tiny import CHUNK, ENV, TINY
 
-CHUNKS = 10
+CHUNKS = int(os.environ.get("KILLED_CHUNKS", "10"))
+"""Outer steps of the run; with 60 it is killed some twenty times."""
 
 
 def main(folder: str, resume: bool) -> None:

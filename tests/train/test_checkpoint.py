@@ -159,7 +159,7 @@ def test_killed_at_any_point_and_resumed_it_is_the_run_that_was_never_killed(tmp
                 break
             process.send_signal(signal.SIGKILL)
         kills, resumed = kills + 1, ["resume"]
-    assert kills >= 2
+    assert kills >= CHUNKS // 5
     agent = ds.load(folder)
     assert same(agent, whole)
     assert [one["timesteps"] for one in agent.history] == [
