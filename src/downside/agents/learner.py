@@ -120,14 +120,25 @@ def best_action(
 
 
 def critic_targets(
-    algorithm: AbstractAlgorithm, targets: Networks, decision: Decision, goal: Goal
+    algorithm: AbstractAlgorithm,
+    targets: Networks,
+    decision: Decision,
+    goal: Goal,
+    chooser: Networks | None = None,
 ) -> Float[Array, " b"]:
-    """The value of each action: the mean over its outcomes of the best score that follows."""
+    """The value of each action: the mean over its outcomes of the best score that follows.
+
+    `chooser` says which action is best there; without one, the targets themselves do.
+    """
     assert targets.critic is not None
 
     def of_outcome(observation: Array, mask: Array, terminated: Array) -> Array:
         scores = action_scores(algorithm, targets, observation, goal)
-        return algorithm.critic_target(observation, masked(scores, mask).max(), terminated, goal)
+        if chooser is None:
+            best = masked(scores, mask).max()
+        else:
+            best = scores[best_action(algorithm, chooser, observation, mask, goal)]
+        return algorithm.critic_target(observation, best, terminated, goal)
 
     parts = (decision.next_observations, decision.next_masks, decision.terminated)
     return jax.vmap(jax.vmap(of_outcome))(*parts).mean(axis=-1)
@@ -152,12 +163,20 @@ def critic_loss(
 
 
 def quantile_targets(
-    algorithm: AbstractAlgorithm, targets: Networks, decision: Decision, goal: Goal
+    algorithm: AbstractAlgorithm,
+    targets: Networks,
+    decision: Decision,
+    goal: Goal,
+    chooser: Networks | None = None,
 ) -> Float[Array, "b KN"]:
-    """Samples of the return of each action: r + γ θ' of the best action that follows."""
+    """Samples of the return of each action: r + γ θ' of the best action that follows.
+
+    `chooser` says which action is best there; without one, the targets themselves do.
+    """
+    chooser = targets if chooser is None else chooser
 
     def of_outcome(reward: Array, observation: Array, mask: Array, terminated: Array) -> Array:
-        best = best_action(algorithm, targets, observation, mask, goal)
+        best = best_action(algorithm, chooser, observation, mask, goal)
         after = targets.quantiles(algorithm.view(observation, goal))[best]
         return return_targets(reward, after, gamma=algorithm.gamma, terminated=terminated)
 
@@ -178,7 +197,10 @@ def update_critic(
     goal: Goal,
 ) -> tuple[Learner, Float[Array, ""]]:
     """One gradient step of the scores; `decisions` is a batch."""
-    wanted = jax.vmap(lambda one: critic_targets(algorithm, learner.targets, one, goal))(decisions)
+    chooser = learner.networks if settings.double else None
+    wanted = jax.vmap(lambda one: critic_targets(algorithm, learner.targets, one, goal, chooser))(
+        decisions
+    )
     anchored = learner.networks.anchored
 
     def loss(critic: Network) -> Array:
@@ -221,7 +243,8 @@ def update_quantiles(
     spread: Float[Array, ""],
 ) -> tuple[Learner, Float[Array, ""]]:
     """One gradient step of the quantiles; `decisions` is a batch, κ is in units of `spread`."""
-    wanted = jax.vmap(lambda one: quantile_targets(algorithm, learner.targets, one, goal))(
+    chooser = learner.networks if settings.double else None
+    wanted = jax.vmap(lambda one: quantile_targets(algorithm, learner.targets, one, goal, chooser))(
         decisions
     )
 

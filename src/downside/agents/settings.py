@@ -57,6 +57,9 @@ class Settings:
     """How much of the online networks enters the target networks, every `target_interval`."""
     target_interval: int = 1
     """Updates between two changes of the target networks."""
+    double: bool = False
+    """Whether the online networks choose the action that the target networks are asked about: the
+    best of noisy scores is too good, and where nothing can be simulated they are noisy."""
     updates_per_step: int = 4
     """Updates after each step of all environments, or after each `update_interval` of them."""
     update_interval: int = 1
@@ -142,6 +145,7 @@ PAPER: Mapping[str, Any] = {
     "kappa": 1.0,
     "target_rate": 1.0,
     "target_interval": 500,
+    "double": False,
     "updates_per_step": 1,
     "update_interval": 1,
     "near_greedy": 0,
@@ -175,6 +179,7 @@ LIVED: Mapping[str, Any] = {
     "kappa": 0.02,
     "target_rate": 1.0,
     "target_interval": 400,
+    "double": True,
     "updates_per_step": 2,
     "near_greedy": 0,
     "random_actions": 0,

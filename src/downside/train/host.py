@@ -16,6 +16,7 @@ from downside.envs import AbstractJaxEnv
 from downside.envs.core import Transition
 from downside.envs.flatten import flat_space, flatten, flatten_batch
 from downside.envs.vector_wrappers import autoreset_mode
+from downside.train.origin import Origin
 
 _EVALUATED = 16
 """Environments side by side when a policy is evaluated."""
@@ -54,11 +55,8 @@ class Host:
         num_envs: int,
         parameters: Mapping[str, Any] | None = None,
     ):
-        self.name = env if isinstance(env, str) else _name(env)
-        self.parameters = dict(parameters or {})
-        self._id = env if isinstance(env, str) else None
-        if not isinstance(env, str) and env.spec is not None and _plain(env):
-            self._id, self.parameters = env.spec.id, _own_parameters(env.spec)
+        origin = Origin.of(env, parameters)
+        self.name, self._id, self.parameters = str(origin), origin.id, dict(origin.parameters)
         self._owned = isinstance(env, str)
         if isinstance(env, str):
             make = lambda: _Checked(gym.make(env, **self.parameters))  # noqa: E731
@@ -225,21 +223,6 @@ class _Checked(gym.Wrapper):
 
 def _vector(makers: list[Any]) -> VectorEnv:
     return SyncVectorEnv(makers, autoreset_mode=AutoresetMode.SAME_STEP)
-
-
-def _name(env: gym.Env | VectorEnv) -> str:
-    return env.spec.id if env.spec is not None else str(env)
-
-
-def _plain(env: gym.Env | VectorEnv) -> bool:
-    """Whether its id and parameters say all about it: no wrapper was put around it by hand."""
-    if isinstance(env, VectorEnv):
-        return not isinstance(env, gym.vector.VectorWrapper)
-    return env.spec is not None and not env.spec.additional_wrappers
-
-
-def _own_parameters(spec: Any) -> dict[str, Any]:
-    return {name: value for name, value in spec.kwargs.items() if name != "render_mode"}
 
 
 def _discrete(env: VectorEnv) -> int:

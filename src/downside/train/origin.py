@@ -10,6 +10,9 @@ import gymnasium as gym
 from downside._registration import JAX_IDS
 from downside.envs import AbstractJaxEnv, GymnasiumFace, GymnasiumVectorFace
 
+_NOT_THE_PROBLEM = ("render_mode", "num_envs", "vectorization_mode", "vector_kwargs", "wrappers")
+"""What Gymnasium keeps among the parameters of an environment although it is none."""
+
 
 @dataclasses.dataclass(frozen=True)
 class Origin:
@@ -40,8 +43,11 @@ class Origin:
         spec = getattr(env, "spec", None)
         if spec is None:
             return cls(str(env), num_envs=count)
-        own = {name: value for name, value in spec.kwargs.items() if name != "render_mode"}
-        plain = not getattr(spec, "additional_wrappers", ()) and _is_json(own)
+        own = {name: value for name, value in spec.kwargs.items() if name not in _NOT_THE_PROBLEM}
+        by_hand = isinstance(env, gym.vector.VectorWrapper) or bool(
+            getattr(spec, "additional_wrappers", ())
+        )
+        plain = not by_hand and _is_json(own)
         return cls(spec.id, spec.id if plain else None, own if plain else {}, count)
 
     def as_json(self) -> dict[str, Any]:
