@@ -1,6 +1,7 @@
 """What is written down while an agent learns: TensorBoard events and lines of JSON."""
 
 import json
+import math
 from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
@@ -49,6 +50,9 @@ class Log:
     def write(self, record: Mapping[str, float]) -> None:
         """One record."""
         step = int(record["timesteps"])
+        record = {
+            name: one for name, one in record.items() if math.isfinite(one)
+        }  # JSON has no inf
         if self._events is not None:
             for name, tag in TAGS.items():
                 if name in record:
