@@ -50,9 +50,8 @@ class Log:
     def write(self, record: Mapping[str, float]) -> None:
         """One record."""
         step = int(record["timesteps"])
-        record = {
-            name: one for name, one in record.items() if math.isfinite(one)
-        }  # JSON has no inf
+        # Nothing is kept yet where `best` is infinite; neither JSON nor TensorBoard has that.
+        record = {name: value for name, value in record.items() if math.isfinite(value)}
         if self._events is not None:
             for name, tag in TAGS.items():
                 if name in record:
