@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 WORKERS ?= 2
 
-.PHONY: demo test lint format types unit docs bench bench-update clean
+.PHONY: demo test lint format types unit docs bench bench-update bench-hosted bench-overhead clean
 
 demo: .venv/.installed
 	$(BIN)/downside reproduce example1
@@ -37,11 +37,17 @@ bench: .venv/.installed
 bench-update: .venv/.installed .venv-bench/.installed
 	$(BIN)/python benchmarks/update.py
 
+bench-hosted: .venv/.installed-dev .venv-bench/.installed
+	$(BIN)/python benchmarks/hosted.py
+
+bench-overhead: .venv/.installed
+	$(BIN)/python benchmarks/overhead.py
+
 .venv-bench/.installed: | .venv/bin/python
 	$(PYTHON) -m venv .venv-bench
 	.venv-bench/bin/python -m pip install --quiet --disable-pip-version-check torch==2.13.0
 	.venv-bench/bin/python -m pip install --quiet --disable-pip-version-check \
-		stable-baselines3==2.9.2 sb3-contrib==2.9.2
+		stable-baselines3==2.9.2 sb3-contrib==2.9.2 'gymnasium[box2d]'
 	@touch $@
 
 clean:

@@ -18,8 +18,8 @@ ORDER = [
     {"train"},
     {"evaluation"},
     {"runs"},
-    {"explain"},
-    {"report", "sweep"},
+    {"explanation"},
+    {"reporting", "sweep"},
     {"experiments"},
     {"cli"},
 ]

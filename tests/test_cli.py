@@ -124,3 +124,130 @@ def test_help_does_not_wait_for_jax():
     )
     assert done.returncode == 0, done.stderr
     assert "reproduce" in done.stdout
+
+
+# --- training ---------------------------------------------------------------------------------
+
+SMALL = [
+    "--hidden",
+    "16",
+    "16",
+    "--quantiles",
+    "5",
+    "--num-envs",
+    "8",
+    "--batch-size",
+    "8",
+    "--buffer-size",
+    "512",
+    "--warmup-steps",
+    "64",
+    "--updates-per-step",
+    "2",
+    "--outer-interval",
+    "8",
+    "--outer-episodes",
+    "16",
+    "--optimiser",
+    "adam",
+    "--shifts",
+    "3",
+    "--distribution-fraction",
+    "0",
+    "--near-greedy",
+    "2",
+    "--random-actions",
+    "1",
+]
+ENV = ["downside/MeanReversion-v0", "--params", "periods=3", "num_trades=5", "inventory_limit=2"]
+
+
+def test_a_run_is_trained_valued_and_listed(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    train = ["train", *ENV, "--risk", "cvar(0.5)", "--steps", "64", "--episodes", "200", *SMALL]
+    cli.main([*train, "--seeds", "0", "1"])
+    said = capsys.readouterr().out
+    assert "QR-SRM for cvar(0.5) in downside/MeanReversion-v0" in said
+    folder = tmp_path / "runs" / "MeanReversion-v0__qrsrm__cvar-0.5__1"
+    names = {one.name for one in folder.iterdir()}
+    assert names >= {"run.json", "evaluation.json", "returns.npy", "log_1"}
+    assert json.loads((folder / "run.json").read_text())["settings"]["quantiles"] == 5
+
+    cli.main(["runs", "--json"])
+    rows = json.loads(capsys.readouterr().out)
+    assert [(row["status"], row["timesteps"], row["seed"]) for row in rows] == [
+        ("finished", 64, 0),
+        ("finished", 64, 1),
+    ]
+    cli.main(["runs"])
+    assert "finished" in capsys.readouterr().out
+
+    cli.main(["evaluate", str(folder), "--risks", "cvar(0.1)", "--episodes", "100", "--json"])
+    shown = json.loads(capsys.readouterr().out)
+    assert [one["risk"] for one in shown["values"]][:2] == ["cvar(0.5)", "cvar(0.1)"]
+    assert shown["values"][0]["episodes"] == 100
+
+    with pytest.raises(SystemExit) as stop:
+        cli.main([*train, "--seeds", "0"])
+    assert stop.value.code == 1
+    assert "There is a run in runs/MeanReversion" in capsys.readouterr().err
+
+
+def test_a_run_that_was_stopped_is_resumed_to_its_end(tmp_path, monkeypatch, capsys):
+    from downside.train.agent import Agent
+
+    monkeypatch.chdir(tmp_path)
+    steps = Agent._steps
+
+    def one_step(self):
+        yield next(steps(self))
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Agent, "_steps", one_step)
+    arguments = ["--risk", "cvar(0.5)", "--steps", "64", "--episodes", "200", "--out", "mine"]
+    with pytest.raises(SystemExit) as stop:
+        cli.main(["train", *ENV, *arguments, *SMALL])
+    assert stop.value.code == 130
+    said = capsys.readouterr().err
+    assert "stopped after 32 steps, all of them saved. Go on: downside resume mine" in said
+    monkeypatch.setattr(Agent, "_steps", steps)
+    cli.main(["runs", ".", "--json"])
+    assert json.loads(capsys.readouterr().out)[0]["status"] == "unfinished"
+    cli.main(["resume", "mine", "--json"])
+    assert json.loads(capsys.readouterr().out)["timesteps"] == 64
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["train", "CartPole-v2", "--risk", "mean"], "Did you mean 'CartPole-v1'?"),
+        (["train", "CartPole-v1", "--risk", "cvr(0.2)"], "Did you mean 'cvar'?"),
+        (["train", "CartPole-v1"], "QRSRM needs a `risk`"),
+        (["train", "CartPole-v1", "--agent", "qrsmr", "--risk", "mean"], "Did you mean 'qrsrm'?"),
+        (["train", "Pendulum-v1", "--risk", "mean"], "must have discrete actions"),
+        (["train", *ENV, "--risk", "mean", "--quantiles", "0"], "`quantiles` must be a whole"),
+        (["resume", "nowhere"], "nowhere is no run: it has no run.json"),
+        (["evaluate", "nowhere"], "There is no checkpoint nowhere"),
+    ],
+)
+def test_mistakes_in_training_are_explained(tmp_path, monkeypatch, capsys, arguments, said):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(SystemExit) as stop:
+        cli.main(arguments)
+    assert stop.value.code == 1
+    assert said in capsys.readouterr().err
+
+
+def test_there_are_no_runs_at_first(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    cli.main(["runs"])
+    assert "There are no runs in runs. `downside train` makes one." in capsys.readouterr().out
+
+
+def test_every_setting_has_a_flag_with_its_sentence(capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "200")
+    with pytest.raises(SystemExit):
+        cli.main(["train", "--help"])
+    said = capsys.readouterr().out
+    for text in ("--learning-rate", "--outer-interval", "--near-greedy", "Discount factor γ"):
+        assert text in said

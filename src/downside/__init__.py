@@ -11,6 +11,8 @@ if TYPE_CHECKING:
     from downside.envs import ReturnAware, TargetAware
     from downside.evaluation import Difference, Evaluation, compare, evaluate, evaluate_policy
     from downside.exact import FiniteMDP, Plan, certified_bounds, solve
+    from downside.explanation import Story, explain
+    from downside.reporting import report
     from downside.risk import (
         AbstractSpectralRisk,
         CustomSpectrum,
@@ -74,6 +76,7 @@ __all__ = [
     "RiskSyntaxError",
     "Settings",
     "StopAtValue",
+    "Story",
     "TargetAware",
     "Utility",
     "WeightedCVaR",
@@ -83,9 +86,11 @@ __all__ = [
     "conditional_risk",
     "evaluate",
     "evaluate_policy",
+    "explain",
     "load",
     "parse",
     "register",
+    "report",
     "solve",
     "train_many",
 ]
@@ -118,6 +123,9 @@ _HOMES = {
     "Evaluation": "downside.evaluation",
     "compare": "downside.evaluation",
     "evaluate": "downside.evaluation",
+    "Story": "downside.explanation",
+    "explain": "downside.explanation",
+    "report": "downside.reporting",
     "evaluate_policy": "downside.evaluation",
     "FiniteMDP": "downside.exact",
     "Plan": "downside.exact",

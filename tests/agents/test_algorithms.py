@@ -134,6 +134,20 @@ def test_the_shortfall_is_discounted_and_what_is_missing_counts_at_the_end():
     assert algorithm.critic_target(after, score, jnp.array(True), number(77.0)) == -3.0
 
 
+def test_an_anchored_score_is_that_of_an_episode_that_is_over_and_what_the_actions_add():
+    # l = 3, s = 2.5, c = 0.25: u(-0.5) = -1, and a quarter of (4, -8).
+    observation, added = jnp.array([9.0, 2.5, 0.25]), jnp.array([4.0, -8.0])
+    got = srm("cvar(0.5)").anchored(added, observation, aim([0.0], [2.0], 3.0))
+    np.testing.assert_allclose(got, [0.0, -3.0])
+    # b = 3 is missing: -3 / 0.5; nothing is missing where b = -3.
+    static = StaticCVaR.make(CVaR(0.5), SETTINGS)
+    for missing, expected in ((3.0, [-2.0, -14.0]), (-3.0, [4.0, -8.0])):
+        got = static.anchored(added, jnp.array([9.0, missing]), number(77.0))
+        np.testing.assert_allclose(got, expected)
+    plain = DQN.make(ds.Mean(), SETTINGS)
+    np.testing.assert_allclose(plain.anchored(added, observation, NO_GOAL), added)
+
+
 @pytest.mark.parametrize("algorithm", [DQN, ICVaR])
 def test_a_score_without_a_recursion_says_so(algorithm):
     made = algorithm.make(ds.Mean(), SETTINGS)

@@ -2,6 +2,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 import pytest
 
 from downside.agents import DQN, SRM, Aim, Decision, Networks, Settings, action_scores
@@ -66,6 +67,46 @@ def test_actions_that_are_illegal_next_are_ignored():
     after = [[[5.0, 1.0, 0.5], [100.0, 2.5, 0.5]]]
     made = decision([[0.0, 0.0]], after, [[[0, 1], [0, 0]]], [[0, 1]])
     np.testing.assert_allclose(critic_targets(algorithm, scorer(), made, GOAL), [1.5])
+
+
+def test_an_anchored_critic_adds_to_what_is_earned_already():
+    # Outcome 1 (x' = 5, s' = 1, c' = 0.5): u(1 - 2) = 1 + 2 * (-2) = -3, and half of the outputs
+    # (4, 3); the best is -1. Outcome 2 is over, and still u(0.5) = 0. The mean is -0.5.
+    algorithm = SRM.make(CVaR(0.5), Settings())
+    networks = Networks(scorer().critic, scorer().quantiles, anchored=True)
+    after = [[[5.0, 1.0, 0.5], [100.0, 2.5, 0.5]]]
+    seen = jnp.array(after[0][0])
+    np.testing.assert_allclose(action_scores(algorithm, networks, seen, GOAL), [-1.0, -1.5])
+    made = decision([[0.0, 0.0]], after, [[[1, 1], [1, 1]]], [[0, 1]])
+    np.testing.assert_allclose(critic_targets(algorithm, networks, made, GOAL), [-0.5])
+
+
+def test_an_anchored_critic_learns_what_to_add():
+    # In the one state s - l = -1, c = 0.5; both actions end with s' - l = 1: the score is 1 there,
+    # so that -3 + f / 2 = 1 and f = 8.
+    algorithm, settings = SRM.make(CVaR(0.5), Settings()), Settings(learning_rate=0.1)
+    critic = linear_network([[0.0, 0.0]] * 3, [0.0, 0.0], (2,))
+    quantiles = linear_network([[0.0, 0.0]] * 3, [0.0, 0.0], (2, 1))
+    optimiser = optax.adam(0.05)
+    learner = make_learner(Networks(critic, quantiles, anchored=True), optimiser)
+    after = [[[0.0, 3.0, 0.25]], [[0.0, 3.0, 0.25]]]
+    made = decision(
+        [[0.0]] * 2, after, [[[1, 1]]] * 2, [[1]] * 2, actions=(0, 1), observation=[0, 1, 0.5]
+    )
+    batch = jax.tree.map(lambda leaf: leaf[None], made)
+
+    @eqx.filter_jit
+    def update(learner):
+        return update_critic(algorithm, settings, optimiser, learner, batch, GOAL)[0]
+
+    for _ in range(400):
+        learner = update(learner)
+    seen = jnp.array([0.0, 1.0, 0.5])
+    got = action_scores(algorithm, learner.networks, seen, GOAL)
+    np.testing.assert_allclose(got, [1.0, 1.0], atol=0.01)
+    critic = learner.networks.critic
+    assert critic is not None
+    np.testing.assert_allclose(critic(algorithm.view(seen, GOAL)), [8.0, 8.0], atol=0.02)
 
 
 def returns_network():
@@ -149,7 +190,12 @@ def run(settings, count, *, quantiles=False):
     """The learners before and after each of some updates on one batch, and the losses."""
     algorithm = SRM.make(CVaR(0.5), settings)
     networks = make_networks(
-        jax.random.key(0), settings, make_trunk(None, (16, 16), "silu"), SIZE, ACTIONS
+        jax.random.key(0),
+        settings,
+        make_trunk(None, (16, 16), "silu"),
+        SIZE,
+        ACTIONS,
+        anchored=False,
     )
     scale = Scale(jnp.full(SIZE, 0.1), jnp.full(SIZE, 2.0), jnp.array(0.5), jnp.array(3.0))
     optimiser = make_optimiser(settings, count)

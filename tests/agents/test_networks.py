@@ -65,7 +65,8 @@ def test_the_scale_is_not_learned():
 
 def test_a_module_of_ones_own_is_the_trunk_of_both_networks():
     own = Squares(jnp.array(2.0))
-    networks = make_networks(KEY, Settings(quantiles=5), make_trunk(own, (8,), "silu"), 3, 4)
+    trunk = make_trunk(own, (8,), "silu")
+    networks = make_networks(KEY, Settings(quantiles=5), trunk, 3, 4, anchored=False)
     assert networks.critic is not None
     for network in (networks.critic, networks.quantiles):
         assert isinstance(network.trunk, Squares)
@@ -78,7 +79,8 @@ def test_a_function_makes_a_fresh_trunk_for_each_network():
     def make(key, size):
         return eqx.nn.MLP(size, 6, 7, 1, key=key)
 
-    networks = make_networks(KEY, Settings(quantiles=5), make_trunk(make, (), "silu"), 3, 4)
+    trunk = make_trunk(make, (), "silu")
+    networks = make_networks(KEY, Settings(quantiles=5), trunk, 3, 4, anchored=False)
     assert networks.critic is not None
     first, second = (one.trunk.layers[0].weight for one in (networks.critic, networks.quantiles))
     assert first.shape == (7, 3)
@@ -86,8 +88,10 @@ def test_a_function_makes_a_fresh_trunk_for_each_network():
 
 
 def test_no_critic_is_made_where_the_quantiles_are_scored():
-    made = make_networks(KEY, Settings(critic="quantiles"), make_trunk(None, (8,), "silu"), 3, 4)
+    trunk, settings = make_trunk(None, (8,), "silu"), Settings(critic="quantiles")
+    made = make_networks(KEY, settings, trunk, 3, 4, anchored=True)
     assert made.critic is None
+    assert not made.anchored
 
 
 def test_equal_settings_make_trunks_by_the_same_function():

@@ -222,6 +222,24 @@ def test_no_episode_is_longer_than_the_horizon(core):
 
 
 @every_core
+def test_only_an_episode_of_an_unbounded_environment_is_cut_by_a_time_limit(core):
+    def body(carry, key):
+        state, running = carry
+        step = core.step(key, state, 0)
+        cut = running & step.truncated
+        return (step.state, running & ~step.terminated & ~step.truncated), cut
+
+    def is_cut(key):
+        keys = jax.random.split(key, core.horizon)
+        start = (core.initial_state(key), jnp.asarray(True))
+        (_, running), cut = jax.lax.scan(body, start, keys)
+        return cut.any() | running
+
+    cut = jax.jit(jax.vmap(is_cut))(jax.random.split(jax.random.key(1), 20))
+    assert cut.any() == (not core.bounded)
+
+
+@every_core
 def test_equal_parameters_are_one_compiled_program(core):
     traces = 0
 

@@ -169,6 +169,27 @@ def test_what_is_still_to_come_adds_up_to_the_return():
         problem.later_returns(risky, 2)
 
 
+def test_what_each_action_would_lead_to_is_told_for_a_node():
+    problem = FiniteProblem(two_steps())
+    careful = lambda time, state, accumulated: 0  # noqa: E731
+    after = problem.returns_after(careful, 0, 0, 0.0)
+    wanted = problem.returns(careful)
+    np.testing.assert_allclose(after[0].values, wanted.values)
+    np.testing.assert_allclose(after[0].probabilities, wanted.probabilities)
+    # One risky step and then the careful policy: what a policy that does just that returns.
+    once = problem.returns(lambda time, state, accumulated: int(time == 0))
+    np.testing.assert_allclose(after[1].values, once.values)
+    np.testing.assert_allclose(after[1].probabilities, once.probabilities)
+    # At a later node the return to come is without what was earned, in the units of its time.
+    (later,) = problem.later_returns(lambda time, state, accumulated: 1, 1)
+    here = problem.returns_after(careful, 1, later.state, later.accumulated)
+    np.testing.assert_allclose(here[1].values, later.returns.values)
+    with pytest.raises(ValueError, match=r"`time` must be in \[0, 1\]"):
+        problem.returns_after(careful, 2, 0, 0.0)
+    with pytest.raises(ValueError, match="`state` must be one that can be reached at time 1"):
+        problem.returns_after(careful, 1, 7, 0.0)
+
+
 def test_a_problem_may_be_over_long_before_its_horizon():
     mdp = FiniteMDP([[[0.5, 0.5]]] * 2, [[2.0], [0.0]], [False, True], gamma=0.5)
     sure = FiniteMDP([[[0.0, 1.0]]] * 2, [[2.0], [0.0]], [False, True], gamma=0.5)

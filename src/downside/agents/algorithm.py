@@ -127,6 +127,17 @@ class AbstractAlgorithm(eqx.Module):
     ) -> Float[Array, " A"]:
         """The score of every action, from the quantiles of its return."""
 
+    def anchored(
+        self, relative: Float[Array, " A"], observation: Float[Array, " d"], goal: Goal
+    ) -> Float[Array, " A"]:
+        """The scores, from what each action adds to the score of an episode that is over here.
+
+        That is what a critic learns where episodes need not end (`Networks.anchored`). In units in
+        which its recursion contracts by γ; without such a form, the scores themselves.
+        """
+        del observation, goal
+        return relative
+
     def critic_target(
         self,
         next_observation: Float[Array, " d"],

@@ -26,6 +26,9 @@ class Networks(eqx.Module):
     """The score of every action; None where the score is computed from the quantiles."""
     quantiles: Network
     """The quantiles of every action's return."""
+    anchored: bool = eqx.field(static=True, default=False)
+    """Whether the critic says what an action adds to the score of an episode that is over here:
+    where episodes need not end, nothing else would hold the scores in place."""
 
 
 class Learner(eqx.Module):
@@ -46,6 +49,8 @@ def make_networks(
     make_trunk: MakeTrunk,
     size: int,
     num_actions: int,
+    *,
+    anchored: bool,
 ) -> Networks:
     """Fresh networks for observations of this size."""
     critic = None
@@ -54,7 +59,7 @@ def make_networks(
         critic = Network(trunk, size, (num_actions,))
     trunk = make_trunk(stream(key, "quantile trunk"), size)
     shape = (num_actions, settings.quantiles)
-    return Networks(critic, Network(trunk, size, shape))
+    return Networks(critic, Network(trunk, size, shape), anchored and critic is not None)
 
 
 def make_learner(networks: Networks, optimiser: optax.GradientTransformation) -> Learner:
@@ -75,17 +80,29 @@ def make_learner(networks: Networks, optimiser: optax.GradientTransformation) ->
 def with_scale(networks: Networks, critic: Scale, quantiles: Scale) -> Networks:
     """The networks with what the warm-up saw."""
     own = None if networks.critic is None else scaled(networks.critic, critic)
-    return Networks(own, scaled(networks.quantiles, quantiles))
+    return Networks(own, scaled(networks.quantiles, quantiles), networks.anchored)
 
 
 def action_scores(
     algorithm: AbstractAlgorithm, networks: Networks, observation: Float[Array, " d"], goal: Goal
 ) -> Float[Array, " A"]:
     """The score of every action for one observation."""
-    seen = algorithm.view(observation, goal)
     if networks.critic is not None:
-        return networks.critic(seen)
+        return critic_scores(algorithm, networks.critic, observation, goal, networks.anchored)
+    seen = algorithm.view(observation, goal)
     return algorithm.quantile_scores(networks.quantiles(seen), observation, goal)
+
+
+def critic_scores(
+    algorithm: AbstractAlgorithm,
+    critic: Network,
+    observation: Float[Array, " d"],
+    goal: Goal,
+    anchored: bool,
+) -> Float[Array, " A"]:
+    """What a critic says of every action."""
+    outputs = critic(algorithm.view(observation, goal))
+    return algorithm.anchored(outputs, observation, goal) if anchored else outputs
 
 
 def best_action(
@@ -107,10 +124,9 @@ def critic_targets(
 ) -> Float[Array, " b"]:
     """The value of each action: the mean over its outcomes of the best score that follows."""
     assert targets.critic is not None
-    critic = targets.critic
 
     def of_outcome(observation: Array, mask: Array, terminated: Array) -> Array:
-        scores = critic(algorithm.view(observation, goal))
+        scores = action_scores(algorithm, targets, observation, goal)
         return algorithm.critic_target(observation, masked(scores, mask).max(), terminated, goal)
 
     parts = (decision.next_observations, decision.next_masks, decision.terminated)
@@ -163,10 +179,12 @@ def update_critic(
 ) -> tuple[Learner, Float[Array, ""]]:
     """One gradient step of the scores; `decisions` is a batch."""
     wanted = jax.vmap(lambda one: critic_targets(algorithm, learner.targets, one, goal))(decisions)
+    anchored = learner.networks.anchored
 
     def loss(critic: Network) -> Array:
         def of_one(decision: Decision, wanted: Array) -> Array:
-            scores = _pick(critic(algorithm.view(decision.observation, goal)), decision.actions)
+            every = critic_scores(algorithm, critic, decision.observation, goal, anchored)
+            scores = _pick(every, decision.actions)
             unit = jax.lax.stop_gradient(critic.scale.output_spread)
             return critic_loss(
                 scores / unit, wanted / unit, decision.emphasis, settings.difference_weight

@@ -80,6 +80,13 @@ class StaticCVaR(AbstractAlgorithm):
         del goal
         return shortfall_score(quantiles, observation[_TARGET]) / self.alpha
 
+    def anchored(
+        self, relative: Float[Array, " A"], observation: Float[Array, " d"], goal: Target
+    ) -> Float[Array, " A"]:
+        """-b^+ / α, and what the actions add: what there is to learn stays bounded as b grows."""
+        del goal
+        return relative - jnp.maximum(observation[_TARGET], 0.0) / self.alpha
+
     def critic_target(
         self,
         next_observation: Float[Array, " d"],

@@ -87,6 +87,18 @@ class SRM(AbstractAlgorithm):
         accumulated = observation[_ACCUMULATED] - goal.location
         return utility_score(quantiles, goal.utility, accumulated, observation[_DISCOUNT])
 
+    def anchored(
+        self, relative: Float[Array, " A"], observation: Float[Array, " d"], goal: Aim
+    ) -> Float[Array, " A"]:
+        r"""$u(s - l) + c\,f$.
+
+        The recursion of the score itself has neither reward nor discount: any large enough constant
+        obeys it, as never to end then costs nothing. That of $f$ has both,
+        $f = \mathbb{E}[(u(s' - l) - u(s - l))/c + \gamma \max f']$, and hence one solution.
+        """
+        over = goal.utility(observation[_ACCUMULATED] - goal.location)
+        return over + observation[_DISCOUNT] * relative
+
     def critic_target(
         self,
         next_observation: Float[Array, " d"],

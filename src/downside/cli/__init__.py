@@ -10,6 +10,7 @@ from downside.cli.lists import Envs, Risks
 from downside.cli.planning import Solve
 from downside.cli.reproducing import Reproduce
 from downside.cli.training import Evaluate, Resume, Runs, Train
+from downside.reporting.commands import Explain, Report
 
 EXIT_ERROR = 1
 EXIT_INTERRUPTED = 130
@@ -21,6 +22,8 @@ Command = (
     | Annotated[Evaluate, tyro.conf.subcommand("evaluate")]
     | Annotated[Resume, tyro.conf.subcommand("resume")]
     | Annotated[Runs, tyro.conf.subcommand("runs")]
+    | Annotated[Explain, tyro.conf.subcommand("explain")]
+    | Annotated[Report, tyro.conf.subcommand("report")]
     | Annotated[Solve, tyro.conf.subcommand("solve")]
     | Annotated[Envs, tyro.conf.subcommand("envs")]
     | Annotated[Risks, tyro.conf.subcommand("risks")]

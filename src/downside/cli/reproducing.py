@@ -20,7 +20,9 @@ class Reproduce:
     """Which one: example1, example2; optimum (mean reversion solved for the paper's table); demo
     (one agent beside the optimum, in minutes); agents (QR-SRM for all objectives of the table, five
     seeds); agents_paper (the same with the paper's settings); ablation (what each of our choices
-    adds); qrcvar (QR-CVaR beside QR-SRM); put (exercise boundaries of the American put)."""
+    adds); qrcvar (QR-CVaR beside QR-SRM); put (exercise boundaries of the American put);
+    lunar (the windy lunar lander, three seeds); example3 (how the risk preference of a trained
+    agent evolves)."""
 
     def run(self) -> None:
         """Runs the experiment; an error if a figure differs from the paper's."""

@@ -83,6 +83,11 @@ class JaxReturnAware(AbstractJaxEnv[ReturnState]):
         return self.env.horizon
 
     @property
+    def bounded(self) -> bool:
+        """As inside."""
+        return self.env.bounded
+
+    @property
     def observation_space(self) -> gym.spaces.Box:
         """The box inside, with s and c appended."""
         return append_to_box(self.env.observation_space, self.memory)
@@ -148,6 +153,11 @@ class JaxTargetAware(AbstractJaxEnv[TargetState]):
     def horizon(self) -> int | None:
         """As inside."""
         return self.env.horizon
+
+    @property
+    def bounded(self) -> bool:
+        """As inside."""
+        return self.env.bounded
 
     @property
     def observation_space(self) -> gym.spaces.Box:

@@ -104,6 +104,11 @@ class CliffWalk(AbstractJaxEnv[GridState]):
         return 4
 
     @property
+    def bounded(self) -> bool:
+        """Never: the horizon truncates."""
+        return False
+
+    @property
     def num_cells(self) -> int:
         """Number of cells of the grid."""
         return self.rows * self.columns

@@ -68,6 +68,12 @@ class AbstractJaxEnv(eqx.Module, Generic[State]):
         """The largest number of steps in an episode, or None if there is no bound."""
 
     @property
+    def bounded(self) -> bool:
+        """Whether every episode terminates within `horizon` steps. By default whether there is a
+        horizon; a problem whose horizon only truncates must say False."""
+        return self.horizon is not None
+
+    @property
     @final
     def action_space(self) -> gym.spaces.Discrete:
         """The actions as a Gymnasium space."""

@@ -126,6 +126,11 @@ class Tabular(AbstractJaxEnv[TabularState]):
         size = self.num_states + self.time_in_observation
         return gym.spaces.Box(0.0, 1.0, (size,), np.float32)
 
+    @property
+    def bounded(self) -> bool:
+        """If the horizon is part of the problem."""
+        return self.time_in_observation
+
     def initial_state(self, key: Key[Array, ""]) -> TabularState:
         """A state drawn from the starting distribution, at time 0."""
         number = jax.random.choice(key, self.num_states, p=real_array(self.outcomes.start))

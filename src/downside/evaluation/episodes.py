@@ -4,7 +4,7 @@ import dataclasses
 import functools
 import math
 from collections.abc import Iterable
-from typing import Any, NamedTuple, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 from jaxtyping import Float
@@ -25,6 +25,9 @@ from downside.evaluation.bootstrap import (
 )
 from downside.exact import OptionProblem, Plan, TradingProblem, estimate
 from downside.risk import AbstractSpectralRisk, as_risk
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 _EPISODES = 100_000
 
@@ -184,6 +187,12 @@ class Evaluation:
             }
             for risk, interval in zip(measures, intervals, strict=True)
         ]
+
+    def plot(self, risk: AbstractSpectralRisk | str) -> "Figure":
+        """The returns with the measure's value marked, and its spectrum beside them: for papers."""
+        from downside.evaluation.picture import draw
+
+        return draw(self, as_risk(risk))
 
     def table(
         self, risks: Iterable[AbstractSpectralRisk | str] | AbstractSpectralRisk | str

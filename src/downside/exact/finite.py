@@ -282,6 +282,35 @@ class FiniteProblem(AbstractProblem):
             )
         return tuple(found)
 
+    def returns_after(
+        self, policy: NodePolicy | Rule, time: int, state: int, accumulated: float
+    ) -> dict[int, Distribution]:
+        """For each action that is allowed at a node: the return to come, discounted to `time`, of
+        taking it and following the policy from then on.
+
+        The node is the one of that time and state whose accumulated reward is nearest.
+        """
+        if not 0 <= time < self.horizon:
+            raise ValueError(
+                f"`time` must be in [0, {self.horizon - 1}], the decisions of this problem, got "
+                f"{time}."
+            )
+        mdp, level = self._mdp, self._nodes.levels[time]
+        node = level.nearest(state, accumulated)
+        if node is None:
+            raise ValueError(
+                f"`state` must be one that can be reached at time {time}, got {state}."
+            )
+        so_far, discount = float(level.accumulated[node]), mdp.gamma**time
+        size, found = self._nodes.levels[time + 1].states.size, {}
+        for action in np.flatnonzero(mdp.action_mask[state]):
+            children = level.children[node - level.over, self._arrivals.ways[state, action]]
+            chances = mdp.probabilities[state, action]
+            spread = np.bincount(children, weights=chances, minlength=size)
+            whole = self._returns_from(time + 1, spread, policy)
+            found[int(action)] = whole.affine(-so_far / discount, 1.0 / discount)
+        return found
+
     def _returns_from(self, time: int, mass: np.ndarray, policy: NodePolicy | Rule) -> Distribution:
         """The return, reward so far included, of episodes that are spread over a level like `mass`.
 

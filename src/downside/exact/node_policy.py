@@ -44,14 +44,13 @@ class NodePolicy:
                 f"got {time}."
             )
         level = self._nodes.levels[time]
-        begin, end = np.searchsorted(level.states, [max(state, 0), max(state, 0) + 1])
-        if begin == end or state < 0:
+        nearest = level.nearest(state, accumulated)
+        if nearest is None:
             raise ValueError(
                 f"`state` must be one that can be reached at time {time} with the episode still "
                 f"running, got {state}."
             )
-        nearest = int(np.argmin(np.abs(level.accumulated[begin:end] - accumulated)))
-        return int(self._actions[time][begin - level.over + nearest])
+        return int(self._actions[time][nearest - level.over])
 
     def table(self) -> dict[tuple[int, int, float], int]:
         """The policy in full: (time, state, accumulated reward) -> action."""

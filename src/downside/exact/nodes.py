@@ -73,6 +73,14 @@ class Level(NamedTuple):
         """The number of nodes at which the episode is over."""
         return self.states.size - self.children.shape[0]
 
+    def nearest(self, state: int, accumulated: float) -> int | None:
+        """The running node of a state with the nearest accumulated reward, the lower one if two are
+        as near; None where the state has no node."""
+        begin, end = np.searchsorted(self.states, [max(state, 0), max(state, 0) + 1])
+        if begin == end or state < 0:
+            return None
+        return int(begin + np.argmin(np.abs(self.accumulated[begin:end] - accumulated)))
+
 
 class Nodes(NamedTuple):
     """All nodes, and how they were put together."""

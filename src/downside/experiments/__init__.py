@@ -6,6 +6,7 @@ from types import ModuleType
 NAMES = (
     "example1",
     "example2",
+    "example3",
     "optimum",
     "demo",
     "agents",
@@ -13,6 +14,7 @@ NAMES = (
     "ablation",
     "qrcvar",
     "put",
+    "lunar",
 )
 
 

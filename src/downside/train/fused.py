@@ -106,7 +106,12 @@ def begin(program: Program, algorithm: AbstractAlgorithm, key: Key[Array, ""]) -
     (states, replay), seen = jax.lax.scan(warm_up, (states, replay), jnp.arange(warmup))
 
     networks = make_networks(
-        stream(key, "networks"), settings, program.make_trunk, size, env.num_actions
+        stream(key, "networks"),
+        settings,
+        program.make_trunk,
+        size,
+        env.num_actions,
+        anchored=not program.env.bounded,
     )
     spread = jnp.maximum(returns.std(), 1e-6)
     if settings.normalise:

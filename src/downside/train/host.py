@@ -281,6 +281,11 @@ class HostCore(AbstractJaxEnv[HostState]):
         """Unknown."""
         return None
 
+    @property
+    def bounded(self) -> bool:
+        """Unknown, so that episodes may never end."""
+        return False
+
     def initial_state(self, key: Key[Array, ""]) -> HostState:
         """One of the starts, each as likely as any other."""
         index = jax.random.randint(key, (), 0, self.starts.mask.shape[0])

@@ -175,6 +175,20 @@ class HostedLoop:
         run = eqx.tree_at(lambda one: one.learner, run, learner)
         return self._outer_step(program, algorithm, run, float(np.mean(jax.device_get(losses))))
 
+    def greedily(
+        self, program: Program, algorithm: AbstractAlgorithm, run: HostedRun
+    ) -> Callable[[], None]:
+        """A function that steps all environments by the present policy, without learning."""
+        choose, _, _ = self._functions(program, algorithm, run)
+        networks = jax.tree.leaves(eqx.filter(run.learner.networks, eqx.is_array))
+        fixed = jax.tree.leaves(eqx.filter((algorithm, run.goal, run.spread), eqx.is_array))
+
+        def act() -> None:
+            seen = self._observations, self._accumulated, self._discount, self._masks
+            self._act(program, run, np.asarray(choose(networks, fixed, *seen)))
+
+        return act
+
     def _functions(
         self, program: Program, algorithm: AbstractAlgorithm, run: HostedRun
     ) -> tuple[Any, Any, Any]:
@@ -247,7 +261,12 @@ def blank(program: Program, algorithm: AbstractAlgorithm, key: Key[Array, ""]) -
     goal = algorithm.first_goal(jnp.zeros(2))
     size = algorithm.wrap(core, goal).observation_space.shape[0]
     networks = make_networks(
-        stream(key, "networks"), settings, program.make_trunk, size, core.num_actions
+        stream(key, "networks"),
+        settings,
+        program.make_trunk,
+        size,
+        core.num_actions,
+        anchored=not core.bounded,
     )
     own = core.observation_space.shape[0]
     return HostedRun(

@@ -1,0 +1,98 @@
+"""Whole training in Gymnasium's windy lunar lander, against stable-baselines3-contrib, in one run.
+
+    make bench-hosted
+
+Both train QRDQN with the same network (3 x 128, 50 quantiles), batch (128), number of environments
+(8) and updates (one for every four environment steps), after a warm-up that is not timed. Then the
+loop without learning, the policy acting in all environments, against their bare stepping.
+"""
+
+import argparse
+import json
+import statistics
+import subprocess
+import time
+
+import gymnasium as gym
+import numpy as np
+
+import downside as ds
+from downside.train.hosted import HostedRun
+from downside.train.loops import GymnasiumLoop
+
+ENV, ENVIRONMENTS = "downside/WindyLunarLander-v0", 8
+
+
+def ours(steps: int) -> float:
+    """Environment steps per second of our training."""
+    agent = ds.QRDQN(ENV, num_envs=ENVIRONMENTS, batch_size=128, updates_per_step=2)
+    agent.learn(2_000)  # compiles
+    begin = time.perf_counter()
+    agent.learn(steps)
+    return agent.num_timesteps / (time.perf_counter() - begin)
+
+
+def theirs(python: str, steps: int, threads: int) -> float:
+    """Environment steps per second of stable-baselines3-contrib's."""
+    command = [python, "benchmarks/peers_hosted.py", "--steps", str(steps)]
+    command += ["--threads", str(threads), "--environments", str(ENVIRONMENTS)]
+    said = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    return json.loads(said.splitlines()[-1])["steps_per_second"]
+
+
+def stepping(seconds: float = 3.0) -> float:
+    """Environment steps per second with random actions and nothing else."""
+    env = gym.make_vec(ENV, num_envs=ENVIRONMENTS, vectorization_mode="sync")
+    env.reset(seed=0)
+    draws, count, begin = np.random.default_rng(0), 0, time.perf_counter()
+    while time.perf_counter() - begin < seconds:
+        env.step(draws.integers(0, 4, ENVIRONMENTS))
+        count += ENVIRONMENTS
+    rate = count / (time.perf_counter() - begin)
+    env.close()
+    return rate
+
+
+def acting(agent: ds.Agent, seconds: float = 3.0) -> float:
+    """Environment steps per second of the hosted loop with learning switched off."""
+    loop, program, run = agent._loop, agent._program, agent._run
+    assert isinstance(loop, GymnasiumLoop)
+    assert isinstance(run, HostedRun)
+    assert program is not None
+    act = loop.greedily(program, agent._algorithm, run)
+    loop.restart(0)
+    count, begin = 0, time.perf_counter()
+    while time.perf_counter() - begin < seconds:
+        act()
+        count += ENVIRONMENTS
+    return count / (time.perf_counter() - begin)
+
+
+def main() -> None:
+    """Prints the table and the ratios."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--python", default=".venv-bench/bin/python", help="of the peer")
+    parser.add_argument("--steps", type=int, default=16_000)
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--rounds", type=int, default=2)
+    options = parser.parse_args()
+    agent = ds.QRDQN(ENV, num_envs=ENVIRONMENTS).learn(2_000)
+    rates: dict[str, list[float]] = {}
+    for _ in range(options.rounds):
+        rates.setdefault("ours, training", []).append(ours(options.steps))
+        found = theirs(options.python, options.steps // 2, options.threads)
+        rates.setdefault("sb3-contrib, training", []).append(found)
+        rates.setdefault("ours, acting only", []).append(acting(agent))
+        rates.setdefault("the environments alone", []).append(stepping())
+    middle = {name: statistics.median(found) for name, found in rates.items()}
+    print(f"Environment steps per second (median of {options.rounds} rounds)")
+    for name, rate in middle.items():
+        print(f"  {name:28}{rate:10,.0f}")
+    training = middle["ours, training"] / middle["sb3-contrib, training"]
+    without = middle["ours, acting only"] / middle["the environments alone"]
+    print(f"  {training:.1f}x faster than sb3-contrib's training (floor 3x)")
+    print(f"  {without:.0%} of the environments' own speed without learning (floor 60%)")
+
+
+if __name__ == "__main__":
+    main()

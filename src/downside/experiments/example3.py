@@ -1,0 +1,97 @@
+"""Example 3 (appendix H): how the risk preference of a CVaR 0.5 agent evolves along an episode.
+
+The paper shows one episode of its own agent; ours is another agent under other noise, so the table
+has the same rows, not the same figures. Beside the level α_t from the learned distributions stands
+the true one of the same policy: its futures from every step, simulated. Writes `example3.csv`,
+`example3.png` and `example3.html` into the run's folder.
+"""
+
+from pathlib import Path
+
+import numpy as np
+
+from downside._files import whole_file
+from downside.exact import solve
+from downside.experiments._study import write_rows
+from downside.experiments._tables import show, terminal
+from downside.experiments.optimum import ENVIRONMENT, GAMMA
+from downside.explanation import Story, explain
+from downside.reporting import make_chapter, report
+from downside.runs import run_folder
+from downside.train import QRSRM, Agent
+
+RISK = "cvar(0.5)"
+EPISODE = 6
+DISTRIBUTION_FRACTION = 0.3
+"""The default learns the quantiles for too short a time to be read: news of a step travels back to
+the one before at the pace of the target network, and an episode has ten of them."""
+
+
+def main(folder: Path | None = None, seed: int = 0, agent: Agent | None = None) -> bool:
+    """Trains, explains, writes; says whether the levels are what they are said to be."""
+    console = terminal()
+    if agent is None:
+        agent = QRSRM(
+            ENVIRONMENT,
+            risk=RISK,
+            seed=seed,
+            gamma=GAMMA,
+            distribution_fraction=DISTRIBUTION_FRACTION,
+        )
+        console.print(f"Training {agent.name} for {RISK} on {ENVIRONMENT}")
+        agent.learn(progress_bar=True)
+    learned = explain(agent, episode_seed=EPISODE, checks=1000)
+    true = explain(agent, episode_seed=EPISODE, checks=0, returns="simulated")
+    line = float(np.asarray(learned.steps[0].risk.thresholds)[0])
+    header = ("", *(str(step.time) for step in learned.steps))
+    show(console, f"Example 3: λ(0.5) = {line:.3f}", header, rows(learned, true))
+    for step in learned.steps:
+        console.print(f"{step.time:>3}  {step.words}", highlight=False)
+    checks = learned.calibration
+    assert checks is not None
+    console.print(checks.words, highlight=False)
+
+    folder = folder or run_folder(ENVIRONMENT, "qrsrm-example3", agent.risk, seed)
+    folder.mkdir(parents=True, exist_ok=True)
+    table = [
+        {**{k: v for k, v in row.items() if not isinstance(v, list)}, "true_level": other.level}
+        for row, other in zip(learned.rows(), true.steps, strict=True)
+    ]
+    write_rows(folder / "example3.csv", table)
+    with whole_file(folder / "example3.png") as temporary:
+        learned.plot().savefig(temporary, dpi=150)
+    plan = solve(ENVIRONMENT, RISK, gamma=GAMMA, episodes=100_000)
+    chapter = make_chapter(
+        agent, label=f"{agent.name}, {RISK}", optimum=plan.value, episode_seed=EPISODE
+    )
+    page = report(chapter, plan, out=folder / "example3.html", episode_seed=EPISODE, checks=200)
+    console.print(f"Written: {folder}/example3.csv, .png, and {page}")
+    return checks.verdict != "does not hold"
+
+
+def rows(learned: Story, true: Story) -> list[tuple[str, ...]]:
+    """The rows of the paper's table, and the true levels."""
+    steps = learned.steps
+
+    def row(name: str, values: list[float | None]) -> tuple[str, ...]:
+        return (name, *("" if value is None else f"{value:.3f}" for value in values))
+
+    trades = [_amount(step.action_name) for step in steps]
+    return [
+        row("P", [step.seen["price"] for step in steps]),
+        row("q", [step.seen["inventory"] for step in steps]),
+        row("s", [step.accumulated for step in steps]),
+        row("c", [step.discount_so_far for step in steps]),
+        row("a", trades),
+        row("r", [step.reward for step in steps]),
+        row("α, learned", [step.level for step in steps]),
+        row("α, true", [step.level for step in true.steps]),
+    ]
+
+
+def _amount(action: str) -> float | None:
+    """The trade that an action's name stands for."""
+    if not action:
+        return None
+    word, _, size = action.partition(" ")
+    return {"buy": 1.0, "sell": -1.0}.get(word, 0.0) * (float(size) if word != "do" else 0.0)

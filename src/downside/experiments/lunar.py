@@ -1,0 +1,121 @@
+"""The windy lunar lander (table 3 of the paper): every row that is asked for, several seeds.
+
+Each cell is a run folder under `runs/lunar/` that is resumed if it was interrupted; what is in
+`results/lunar-lander.csv` is not trained again.
+"""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from downside.evaluation import evaluate
+from downside.experiments._study import Row, read_rows, write_about, write_rows
+from downside.experiments._tables import show, terminal
+from downside.runs import resume_run, train_run
+from downside.train import QRDQN, QRSRM, Agent, QRCVaR, QRiCVaR, load
+from downside.train.callbacks import saved_in
+
+ENVIRONMENT = "downside/WindyLunarLander-v0"
+GAMMA, TIMESTEPS, EPISODES, EVALUATION_SEED = 0.99, 300_000, 1_000, 5_000
+MIXTURE = "0.5*cvar(0.2)+0.5*cvar(1.0)"
+MEASURES = ("cvar(1.0)", "cvar(0.5)", "cvar(0.2)", MIXTURE)
+ROWS: dict[str, tuple[type[Agent], str | None]] = {
+    "QR-DQN": (QRDQN, None),
+    f"QR-SRM {MIXTURE}": (QRSRM, MIXTURE),
+    "QR-SRM cvar(0.2)": (QRSRM, "cvar(0.2)"),
+    "QR-SRM cvar(0.5)": (QRSRM, "cvar(0.5)"),
+    "QR-SRM cvar(1.0)": (QRSRM, "cvar(1.0)"),
+    "QR-iCVaR 0.5": (QRiCVaR, "cvar(0.5)"),
+    "QR-iCVaR 0.2": (QRiCVaR, "cvar(0.2)"),
+    "QR-CVaR 1.0": (QRCVaR, "cvar(1.0)"),
+    "QR-CVaR 0.5": (QRCVaR, "cvar(0.5)"),
+    "QR-CVaR 0.2": (QRCVaR, "cvar(0.2)"),
+}
+"""The paper's rows, the ones that matter most first."""
+PAPER: dict[str, tuple[float, ...]] = {
+    "QR-DQN": (32.73, 3.79, -24.79, 4.23),
+    f"QR-SRM {MIXTURE}": (31.70, 14.17, -2.85, 14.57),
+    "QR-SRM cvar(0.2)": (22.28, 3.37, -13.51, 4.57),
+    "QR-SRM cvar(0.5)": (23.25, 4.12, -12.26, 5.67),
+    "QR-SRM cvar(1.0)": (27.36, 10.17, -8.07, 9.82),
+    "QR-iCVaR 0.5": (21.72, -1.33, -22.37, -0.02),
+    "QR-iCVaR 0.2": (18.53, -2.69, -18.82, 0.04),
+    "QR-CVaR 1.0": (14.52, -1.51, -15.58, -0.45),
+    "QR-CVaR 0.5": (10.77, -6.26, -21.07, -5.08),
+    "QR-CVaR 0.2": (11.85, -4.78, -19.09, -3.53),
+}
+
+
+def main(
+    results: Path = Path("results"),
+    seeds: tuple[int, ...] = (0, 1, 2),
+    timesteps: int = TIMESTEPS,
+    rows: tuple[str, ...] = tuple(ROWS),
+    folder: Path = Path("runs/lunar"),
+) -> bool:
+    """Trains, values, writes and prints; there is no optimum to agree with."""
+    path = results / "lunar-lander.csv"
+    found = read_rows(path)
+    for seed in seeds:
+        for name in rows:
+            if any(row["row"] == name and int(row["seed"]) == seed for row in found):
+                continue
+            found += _cell(name, seed, timesteps, folder)
+            write_rows(path, found)
+            write_about(
+                path.with_suffix(".json"),
+                "downside reproduce lunar",
+                environment=ENVIRONMENT,
+                gamma=GAMMA,
+                total_timesteps=timesteps,
+                seeds=sorted({int(row["seed"]) for row in found}),
+                episodes=EPISODES,
+            )
+    _show(found)
+    return True
+
+
+def _cell(name: str, seed: int, timesteps: int, folder: Path) -> list[Row]:
+    """One agent: trained, or gone on with, and valued."""
+    kind, risk = ROWS[name]
+    own = folder / f"{name.replace(' ', '_').replace('*', '')}__{seed}"
+    if saved_in(own):
+        agent = resume_run(own, progress_bar=True)[0]
+    else:
+        agent = kind(ENVIRONMENT, risk=risk, seed=seed, gamma=GAMMA)
+        train_run(agent, own, total_timesteps=timesteps, episodes=100, progress_bar=True)
+        agent = load(own)
+    valued = evaluate(agent, episodes=EPISODES, seed=EVALUATION_SEED + seed)
+    return [
+        {
+            "row": name,
+            "seed": seed,
+            "measure": measure,
+            "value": round(valued.value(measure), 4),
+            "standard_error": round(valued.standard_error(measure), 4),
+            "timesteps": agent.num_timesteps,
+            "seconds": round(float(agent.history[-1]["seconds"]), 1),
+        }
+        for measure in MEASURES
+    ]
+
+
+def _show(rows: list[Row]) -> None:
+    shown: list[list[Any]] = []
+    for name in ROWS:
+        line, own = [name], []
+        for column, measure in enumerate(MEASURES):
+            own = [
+                float(row["value"])
+                for row in rows
+                if row["row"] == name and row["measure"] == measure
+            ]
+            if own:
+                spread = f" ± {np.std(own, ddof=1):.1f}" if len(own) > 1 else ""
+                line.append(f"{np.mean(own):.1f}{spread} ({PAPER[name][column]:.1f})")
+        if len(line) > 1:
+            shown.append([*line, str(len(own))])
+    header = ("agent", *MEASURES[:3], "half and half", "seeds")
+    title = "Windy lunar lander: ours, mean ± sd of seeds (the paper's)"
+    show(terminal(), title, header, shown)

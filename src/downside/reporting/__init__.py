@@ -1,0 +1,22 @@
+"""Explanation and evaluation -> one self-contained HTML file.
+
+The package is called `reporting` because `downside.report` is the function. Names are imported when
+they are first used: the command line reads `commands` and must not wait for JAX.
+"""
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from downside.reporting.chapters import Chapter, make_chapter
+    from downside.reporting.page import render, report
+
+__all__ = ["Chapter", "make_chapter", "render", "report"]
+
+_HOMES = {"Chapter": "chapters", "make_chapter": "chapters", "render": "page", "report": "page"}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'downside.reporting' has no attribute {name!r}")
+    return getattr(importlib.import_module(f"downside.reporting.{_HOMES[name]}"), name)

@@ -1,0 +1,421 @@
+"use strict";
+(() => {
+  const data = JSON.parse(document.getElementById("data").textContent);
+  const chapters = data.chapters;
+  const at = { agent: 0, episode: 0, step: 0 };
+  const find = (id) => document.getElementById(id);
+  const SVG = "http://www.w3.org/2000/svg";
+  const FEW = 6;
+
+  // --- text and elements: everything from the data goes through textContent ---------------------
+  const say = (value) => {
+    if (value === null || value === undefined) return "–";
+    const size = Math.abs(value);
+    if (size !== 0 && size < 0.001) return value.toExponential(0);
+    return size >= 1000 ? Math.round(value).toLocaleString("en") : String(+value.toPrecision(size < 1 ? 3 : 4));
+  };
+  const percent = (share) => {
+    if (share <= 0) return "0%";
+    if (share < 0.001) return "< 0.1%";
+    return (share < 0.0995 ? +(100 * share).toFixed(1) : Math.round(100 * share)) + "%";
+  };
+  const make = (name, attributes = {}, text) => {
+    const element = document.createElementNS(SVG, name);
+    for (const [key, value] of Object.entries(attributes)) element.setAttribute(key, value);
+    if (text !== undefined) element.textContent = text;
+    return element;
+  };
+  const html = (name, className, text) => {
+    const element = document.createElement(name);
+    if (className) element.className = className;
+    if (text !== undefined) element.textContent = text;
+    return element;
+  };
+  const legend = (host, entries) => {
+    host.replaceChildren(...entries.map(([name, colour]) => {
+      const item = html("span");
+      item.append(html("i", "mark c" + (colour % FEW)), html("bdi", "", name));
+      return item;
+    }));
+  };
+
+  // --- one chart: axes, grid and what `draw` adds -------------------------------------------------
+  const ticks = (low, high, count) => {
+    const rough = (high - low) / count;
+    const unit = 10 ** Math.floor(Math.log10(rough));
+    const step = [1, 2, 2.5, 5, 10].map((k) => k * unit).find((k) => k >= rough * 0.999);
+    const out = [];
+    for (let tick = Math.ceil(low / step - 1e-9) * step; tick <= high + step * 1e-6; tick += step) out.push(+tick.toPrecision(10));
+    return out;
+  };
+  const padded = (values, share = 0.05) => {
+    let low = Math.min(...values), high = Math.max(...values);
+    if (!(high > low)) { low -= 0.5; high += 0.5; }
+    const room = share * (high - low);
+    return [low - room, high + room];
+  };
+  const chart = (id, options, draw) => {
+    const host = find(id);
+    const width = Math.max(260, Math.min(host.clientWidth || 420, 1100));
+    const height = options.height || Math.round(Math.max(190, Math.min(0.58 * width, 290)));
+    const left = 46, right = 12, top = 12, bottom = 36;
+    const [x0, x1] = options.x, [y0, y1] = options.y;
+    const X = (x) => left + (x - x0) / (x1 - x0) * (width - left - right);
+    const Y = (y) => height - bottom - (y - y0) / (y1 - y0) * (height - top - bottom);
+    const svg = make("svg", { viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": options.label });
+    const across = options.whole ? ticks(x0, x1, 8).filter((x) => Number.isInteger(x)) : ticks(x0, x1, width / 75);
+    for (const x of across) {
+      if (!options.bare) svg.append(make("line", { class: "gridline", x1: X(x), x2: X(x), y1: Y(y0), y2: Y(y1) }));
+      svg.append(make("text", { x: X(x), y: height - bottom + 14, "text-anchor": "middle" }, say(x)));
+    }
+    for (const y of options.yTicks || ticks(y0, y1, 4)) {
+      svg.append(make("line", { class: "gridline", x1: X(x0), x2: X(x1), y1: Y(y), y2: Y(y) }));
+      svg.append(make("text", { x: left - 6, y: Y(y) + 4, "text-anchor": "end" }, options.yText ? options.yText(y) : say(y)));
+    }
+    svg.append(make("line", { class: "axis", x1: X(x0), x2: X(x1), y1: Y(y0), y2: Y(y0) }));
+    svg.append(make("text", { x: (X(x0) + X(x1)) / 2, y: height - 5, "text-anchor": "middle" }, options.xName));
+    draw({ svg, X, Y, width, height, top, bottom, left, right, x0, x1, y0, y1 });
+    if (options.pick) {
+      svg.addEventListener("click", (event) => {
+        const box = svg.getBoundingClientRect();
+        const place = (event.clientX - box.left) / box.width * width;
+        options.pick(x0 + (place - left) / (width - left - right) * (x1 - x0));
+      });
+    }
+    host.replaceChildren(svg);
+  };
+  const line = (points, { X, Y }) => points.map(([x, y], i) => `${i ? "L" : "M"}${X(x).toFixed(1)} ${Y(y).toFixed(1)}`).join("");
+  const stairs = (quantiles, { X, Y, x0, x1 }) => {
+    let path = `M${X(x0).toFixed(1)} ${Y(0).toFixed(1)}`;
+    quantiles.forEach((q, i) => {
+      const x = X(Math.min(Math.max(q, x0), x1)).toFixed(1);
+      path += `L${x} ${Y(i / quantiles.length).toFixed(1)}L${x} ${Y((i + 1) / quantiles.length).toFixed(1)}`;
+    });
+    return path + `L${X(x1).toFixed(1)} ${Y(1).toFixed(1)}`;
+  };
+  const upright = (x, view, attributes, text) => {
+    view.svg.append(make("line", { x1: view.X(x), x2: view.X(x), y1: view.Y(view.y0), y2: view.top, ...attributes }));
+    if (text) {
+      const late = view.X(x) > view.width - 90;
+      view.svg.append(make("text", { x: view.X(x) + (late ? -5 : 5), y: view.top + 10, "text-anchor": late ? "end" : "start", class: "strong" }, text));
+    }
+  };
+
+  // --- the explorer -----------------------------------------------------------------------------
+  const here = () => {
+    const chapter = chapters[at.agent];
+    const episode = chapter.episodes[at.episode];
+    return { chapter, episode, step: episode.steps[at.step], steps: episode.steps };
+  };
+  const nearest = (time) => {
+    const { steps } = here();
+    let best = 0;
+    steps.forEach((step, i) => { if (Math.abs(step.t - time) < Math.abs(steps[best].t - time)) best = i; });
+    go(best);
+  };
+  const go = (index) => {
+    const { steps } = here();
+    at.step = Math.max(0, Math.min(steps.length - 1, index));
+    showStep();
+  };
+  const running = (step) => step.acts.length > 0;
+
+  const showFacts = () => {
+    const { episode, step } = here();
+    const rows = episode.seenNames.map((name, i) => [name, say(step.seen[i])]);
+    rows.push(["earned so far (s)", say(step.s)], ["next reward counts (c)", say(step.c)]);
+    if (step.do) rows.push(["what it does", step.do]);
+    if (step.r !== null) rows.push(["what that pays", say(step.r)]);
+    if (running(step)) {
+      rows.push(["share that matters", percent(step.level)]);
+      rows.push(["value here", say(step.value)]);
+    }
+    rows.push(["weight of this moment (ξ)", say(step.xi)]);
+    find("facts").replaceChildren(...rows.map(([name, value]) => {
+      const row = html("tr");
+      const head = html("th", "", name);
+      head.scope = "row";
+      row.append(head, html("td", "", value));
+      return row;
+    }));
+  };
+  const times = () => { const { steps } = here(); return [-0.4, Math.max(1, steps[steps.length - 1].t) + 0.4]; };
+  const cursor = (view) => view.svg.append(make("line", {
+    x1: view.X(here().step.t), x2: view.X(here().step.t), y1: view.top, y2: view.Y(view.y0), stroke: "var(--soft)", "stroke-dasharray": "3 3",
+  }));
+
+  const showLevel = () => {
+    const { chapter, steps, step } = here();
+    const label = `Share of outcomes that matters, by step; ${percent(step.level)} at step ${step.t}.`;
+    chart("level", { x: times(), y: [0, 1.02], yTicks: [0, 0.25, 0.5, 0.75, 1], yText: percent, xName: "step", whole: true, label, pick: nearest }, (view) => {
+      const spread = chapter.calibration;
+      if (spread) {
+        const kept = spread.times.map((t, i) => i).filter((i) => spread.running[i] > 0.02);
+        for (const [low, high, opacity] of [[0, 4, 0.14], [1, 3, 0.24]]) {
+          const up = kept.map((i) => [spread.times[i], spread.spread[i][high]]);
+          const down = kept.map((i) => [spread.times[i], spread.spread[i][low]]).reverse();
+          if (kept.length) view.svg.append(make("path", { d: line([...up, ...down], view) + "Z", fill: "var(--fill)", opacity }));
+        }
+      }
+      const shown = steps.filter(running);
+      view.svg.append(make("path", { d: line(shown.map((one) => [one.t, one.level]), view), stroke: "var(--orange)", "stroke-width": 2, fill: "none" }));
+      if (shown.length <= 60) for (const one of shown) view.svg.append(make("circle", { cx: view.X(one.t), cy: view.Y(one.level), r: 3, fill: "var(--orange)" }));
+      cursor(view);
+      if (running(step)) {
+        view.svg.append(make("circle", { cx: view.X(step.t), cy: view.Y(step.level), r: 6, fill: "var(--card)", stroke: "var(--orange)", "stroke-width": 3 }));
+      }
+    });
+  };
+  const showCurves = () => {
+    const { chapter, steps, step } = here();
+    const shown = steps.filter(running);
+    const every = Math.max(1, Math.floor(shown.length / 16));
+    const others = shown.filter((one, i) => i % every === 0 && one !== step);
+    const total = (one) => one.q.map((q) => one.s + one.c * q);
+    const draw = (id, of, options) => {
+      const values = [step, ...others].flatMap(of);
+      values.sort((a, b) => a - b);
+      const cut = Math.floor(values.length * 0.004);
+      const range = padded([values[cut], values[values.length - 1 - cut], ...of(step), ...(options.lines || [])], 0.03);
+      chart(id, { x: range, y: [0, 1.02], yTicks: [0, 0.25, 0.5, 0.75, 1], yText: percent, xName: options.xName, label: options.label }, (view) => {
+        others.forEach((one, i) => view.svg.append(make("path", {
+          d: stairs(of(one), view), stroke: "var(--blue)", fill: "none", "stroke-width": 1, opacity: (0.6 - 0.45 * i / others.length).toFixed(2),
+        })));
+        if (options.shade !== undefined) {
+          const edge = view.X(options.shade);
+          view.svg.append(make("rect", { x: view.left, y: view.top, width: Math.max(0, edge - view.left), height: view.Y(0) - view.top, fill: "var(--orange)", opacity: 0.08 }));
+        }
+        (options.lines || []).forEach((x, i) => upright(x, view, { stroke: "var(--orange)", "stroke-width": 1.5 }, `λ ${percent(chapter.levels[i])}`));
+        view.svg.append(make("path", { d: stairs(of(step), view), stroke: "var(--ink)", fill: "none", "stroke-width": 2.4 }));
+      });
+    };
+    draw("cdf", (one) => one.q, { xName: "return still to come", label: `Distribution of the return to come at step ${step.t}.` });
+    const [first] = chapter.lines;
+    draw("total", total, {
+      xName: "total of the episode", lines: chapter.lines, shade: chapter.lines.length === 1 ? first : undefined,
+      label: `Distribution of the total of the episode seen from step ${step.t}` + (chapter.lines.length ? `; the line is at ${chapter.lines.map(say).join(", ")}.` : "."),
+    });
+  };
+  const showWeights = () => {
+    const { episode, steps, step } = here();
+    const single = episode.weightNames.length === 1;
+    find("weights-title").textContent = single ? "How much this moment weighs (ξ)" : "What it weighs";
+    const shown = steps.filter(running);
+    const most = single ? Math.max(1.2, ...shown.map((one) => one.xi)) * 1.05 : 1;
+    const label = single ? `Weight of each moment; ${say(step.xi)} at step ${step.t}.` : "Weights of the parts of the measure at step " + step.t + ": "
+      + episode.weightNames.map((name, i) => `${name} ${percent(step.weights[i])}`).join(", ") + ".";
+    chart("weights", { x: times(), y: [0, most], xName: "step", whole: true, bare: true, label, pick: nearest, yText: single ? undefined : percent }, (view) => {
+      const wide = Math.max(1.5, (view.X(1) - view.X(0)) * 0.78 * Math.max(1, episode.stride));
+      for (const one of shown) {
+        const parts = single ? [one.xi] : one.weights;
+        let bottom = 0;
+        parts.forEach((part, i) => {
+          view.svg.append(make("rect", {
+            class: "mark c" + (single ? 1 : i % FEW), x: view.X(one.t) - wide / 2, width: wide, y: view.Y(bottom + part),
+            height: Math.max(0, view.Y(bottom) - view.Y(bottom + part)), opacity: one === step ? 1 : 0.55,
+          }));
+          bottom += part;
+        });
+      }
+      if (single) view.svg.append(make("line", { x1: view.left, x2: view.width - view.right, y1: view.Y(1), y2: view.Y(1), stroke: "var(--soft)", "stroke-dasharray": "4 3" }));
+    });
+    if (single) { find("legend").replaceChildren(html("span", "", "1 at the start. More: this situation decides much of the value; 0: it decides nothing any more.")); return; }
+    legend(find("legend"), episode.weightNames.map((name, i) => {
+      const level = step.levels.length && running(step) ? `, from here ${step.levels[i] >= 0.9995 ? "all" : "worst " + percent(step.levels[i])}` : "";
+      return [`${name}${level}: ${percent(step.weights[i])}`, i];
+    }));
+  };
+  const showActions = () => {
+    const { chapter, step } = here();
+    const host = find("actions");
+    if (!running(step)) { host.replaceChildren(html("p", "hint", "The episode is over: there is nothing left to do.")); return; }
+    const names = step.acts.map((action) => chapter.actionNames[action] || String(action));
+    const [low, high] = padded([...step.worth], 0.12);
+    const few = names.length <= 8;
+    const label = `Value of each action at step ${step.t}: ` + names.map((name, i) => `${name} ${say(step.worth[i])}`).join(", ") + ".";
+    chart("actions", { x: [-0.6, names.length - 0.4], y: [low, high], xName: few ? "" : `${names[0]}  …  ${names[names.length - 1]}`, whole: true, bare: true, label }, (view) => {
+      for (const old of view.svg.querySelectorAll('text[text-anchor="middle"]')) if (old.textContent !== `${names[0]}  …  ${names[names.length - 1]}`) old.remove();
+      const best = step.worth.indexOf(Math.max(...step.worth));
+      step.worth.forEach((worth, i) => {
+        const taken = step.acts[i] === step.a;
+        view.svg.append(make("line", { x1: view.X(i), x2: view.X(i), y1: view.Y(low), y2: view.Y(worth), stroke: taken ? "var(--orange)" : "var(--line)", "stroke-width": taken ? 3 : 2 }));
+        view.svg.append(make("circle", { cx: view.X(i), cy: view.Y(worth), r: taken ? 6 : 4, fill: taken ? "var(--orange)" : "var(--card)", stroke: taken ? "var(--orange)" : "var(--soft)", "stroke-width": 1.5 }));
+        if (few || taken) {
+          view.svg.append(make("text", { x: Math.min(Math.max(view.X(i), view.left + 20), view.width - 34), y: few ? view.height - view.bottom + 16 : view.Y(worth) - 11, "text-anchor": "middle", class: taken ? "strong" : "" }, names[i]));
+        }
+      });
+      if (step.acts[best] !== step.a && step.worth[best] - step.worth[step.acts.indexOf(step.a)] > 1e-6) {
+        view.svg.append(make("text", { x: view.width - view.right, y: view.height - 5, "text-anchor": "end" }, `highest: ${names[best]}`));
+      }
+    });
+  };
+  const showMarket = () => {
+    const { chapter, episode, steps, step } = here();
+    const price = episode.seenNames.indexOf("price");
+    const held = episode.seenNames.indexOf("inventory");
+    const box = find("environment");
+    box.hidden = price < 0;
+    if (price < 0) return;
+    const option = chapter.boundary !== null;
+    find("environment-title").textContent = option ? "Price, and where exercise begins" : "Price, trades and inventory";
+    find("environment-hint").textContent = option
+      ? "Blue: the price. Dashed: the policy exercises at this price or beyond it."
+      : "Blue: the price. Up: buys, down: sells; the larger the more. Bars: what it holds.";
+    const prices = steps.map((one) => one.seen[price]);
+    const edge = (chapter.boundary || []).map((y, t) => [t, y]).filter(([t, y]) => y !== null && t <= steps[steps.length - 1].t);
+    const range = padded([...prices, ...edge.map(([, y]) => y)], 0.18);
+    chart("market", { x: times(), y: range, xName: "step", whole: true, height: 230, pick: nearest, label: `Price at each step; ${say(step.seen[price])} at step ${step.t}.` }, (view) => {
+      if (held >= 0) {
+        const most = Math.max(1e-9, ...steps.map((one) => Math.abs(one.seen[held])));
+        const zero = (view.Y(view.y0) + view.top) / 2, unit = (view.Y(view.y0) - view.top) / 2.3 / most;
+        const wide = Math.max(1.5, (view.X(1) - view.X(0)) * 0.5);
+        for (const one of steps) {
+          const size = one.seen[held] * unit;
+          view.svg.append(make("rect", { x: view.X(one.t) - wide / 2, width: wide, y: size > 0 ? zero - size : zero, height: Math.abs(size), fill: "var(--fill)", opacity: 0.14 }));
+        }
+        view.svg.append(make("line", { x1: view.left, x2: view.width - view.right, y1: zero, y2: zero, stroke: "var(--fill)", opacity: 0.3 }));
+      }
+      if (edge.length) view.svg.append(make("path", { d: line(edge, view), stroke: "var(--orange)", fill: "none", "stroke-width": 1.6, "stroke-dasharray": "5 4" }));
+      view.svg.append(make("path", { d: line(steps.map((one) => [one.t, one.seen[price]]), view), stroke: "var(--blue)", "stroke-width": 2, fill: "none" }));
+      if (steps.length <= 80) for (const one of steps) {
+        const match = /^(buy|sell) ([\d.]+)$/.exec(one.do);
+        const x = view.X(one.t), y = view.Y(one.seen[price]);
+        if (match) {
+          const size = 4 + 3 * Math.min(2, +match[2]), up = match[1] === "buy" ? -1 : 1;
+          view.svg.append(make("path", { d: `M${x - size} ${y - up * 2}L${x + size} ${y - up * 2}L${x} ${y + up * (size * 1.6)}Z`, fill: up < 0 ? "var(--green)" : "var(--orange)", stroke: "var(--card)" }));
+        } else {
+          view.svg.append(make("circle", { cx: x, cy: y, r: one.do === "exercise" ? 7 : 3.5, fill: one.do === "exercise" ? "var(--orange)" : "var(--blue)" }));
+        }
+      }
+      cursor(view);
+    });
+  };
+  const showStep = () => {
+    const { step, steps, episode } = here();
+    const slider = find("step");
+    slider.max = steps.length - 1;
+    slider.value = at.step;
+    const last = steps[steps.length - 1].t;
+    const said = step.a === null ? `End, after step ${last - 1}` : `Step ${step.t} of ${last - 1}`;
+    slider.setAttribute("aria-valuetext", said + (step.do ? `: ${step.do}` : ""));
+    find("where").textContent = said;
+    find("words").textContent = step.words;
+    find("thinned").hidden = episode.stride === 1;
+    find("thinned").textContent = `A long episode: every ${episode.stride}th step is shown.`;
+    find("back").disabled = at.step === 0;
+    find("forth").disabled = at.step === steps.length - 1;
+    showFacts(); showLevel(); showCurves(); showWeights(); showActions(); showMarket();
+  };
+
+  // --- returns, checks, comparison ----------------------------------------------------------------
+  const showReturns = () => {
+    const chapter = chapters[at.agent];
+    const { low, high, counts } = chapter.histogram;
+    const wide = (high - low) / counts.length, most = Math.max(...counts);
+    chart("returns", { x: padded([low, high, chapter.value], 0.02), y: [0, most * 1.15], yTicks: [], xName: "total of an episode", label: `Totals of ${chapter.episodesSeen} episodes: value ${say(chapter.value)}, mean ${say(chapter.mean)}.` }, (view) => {
+      const [line0] = chapter.lines;
+      counts.forEach((count, i) => view.svg.append(make("rect", {
+        x: view.X(low + i * wide), width: Math.max(0.5, view.X(low + (i + 1) * wide) - view.X(low + i * wide) - 0.6), y: view.Y(count), height: view.Y(0) - view.Y(count),
+        fill: "var(--fill)", opacity: chapter.lines.length === 1 && low + (i + 0.5) * wide < line0 ? 0.85 : 0.4,
+      })));
+      upright(chapter.mean, view, { stroke: "var(--ink)", "stroke-dasharray": "4 3" });
+      upright(chapter.value, view, { stroke: "var(--orange)", "stroke-width": 2.4 }, `value ${say(chapter.value)}`);
+      if (chapter.optimum !== null) upright(chapter.optimum, view, { stroke: "var(--green)", "stroke-width": 1.6 });
+    });
+    const highest = Math.min(12, Math.max(1.2, ...chapter.spectrum.map(([, y]) => y)));
+    chart("spectrum", { x: [0, 1], y: [0, highest * 1.08], xName: "rank of the outcome, worst to best", label: `Spectrum of ${chapter.risk}.` }, (view) => {
+      const points = chapter.spectrum.map(([u, y]) => [u, Math.min(y, highest)]);
+      view.svg.append(make("path", { d: line([[points[0][0], 0], ...points, [1, 0]], view) + "Z", fill: "var(--orange)", opacity: 0.16 }));
+      view.svg.append(make("path", { d: line(points, view), stroke: "var(--orange)", "stroke-width": 2.2, fill: "none" }));
+      view.svg.append(make("line", { x1: view.X(0), x2: view.X(1), y1: view.Y(1), y2: view.Y(1), stroke: "var(--soft)", "stroke-dasharray": "4 3" }));
+    });
+  };
+  const bars = (id, xs, ys, errors, target, options) => {
+    chart(id, { x: padded(xs, 0.04), y: padded([...ys.map((y, i) => y + errors[i]), ...ys.map((y, i) => y - errors[i]), target], 0.08), xName: "step", whole: true, ...options }, (view) => {
+      view.svg.append(make("line", { x1: view.left, x2: view.width - view.right, y1: view.Y(target), y2: view.Y(target), stroke: "var(--green)", "stroke-width": 1.6, "stroke-dasharray": "5 4" }));
+      xs.forEach((x, i) => {
+        const off = Math.abs(ys[i] - target) > errors[i] + 1e-9;
+        const colour = off ? "var(--bad)" : "var(--blue)";
+        view.svg.append(make("line", { x1: view.X(x), x2: view.X(x), y1: view.Y(ys[i] - errors[i]), y2: view.Y(ys[i] + errors[i]), stroke: colour, "stroke-width": 1.5 }));
+        view.svg.append(make(off ? "rect" : "circle", off ? { x: view.X(x) - 4, y: view.Y(ys[i]) - 4, width: 8, height: 8, fill: colour } : { cx: view.X(x), cy: view.Y(ys[i]), r: 3.6, fill: colour }));
+      });
+    });
+  };
+  const showChecks = () => {
+    const chapter = chapters[at.agent], checks = chapter.calibration;
+    find("check-words").textContent = chapter.verdict.words;
+    find("check-figures").hidden = !checks;
+    if (!checks) return;
+    if (checks.xi.length) bars("xi", checks.times, checks.xi, checks.xiError, 1, { label: `Average of xi by step, which must be 1: ${checks.verdicts.levels}.` });
+    else find("xi").replaceChildren(html("p", "hint", "The measure is the plain average: ξ is always 1."));
+    bars("parts", checks.times, checks.parts, checks.partsError, checks.whole, { label: `Sum of the parts by step, which must be ${say(checks.whole)}: ${checks.verdicts.parts}.` });
+  };
+  const showComparison = () => {
+    if (chapters.length < 2) return;
+    const shown = chapters.slice(0, FEW);
+    chart("all", { x: padded(shown.flatMap((one) => [one.quantiles[1], one.quantiles[97]]), 0.02), y: [0, 1.02], yTicks: [0, 0.25, 0.5, 0.75, 1], yText: percent, xName: "total of an episode", label: "Distributions of the totals of the agents." }, (view) => {
+      shown.forEach((one, i) => view.svg.append(make("path", { d: stairs(one.quantiles, view), class: "trace c" + i, "stroke-width": 2, "stroke-dasharray": ["", "7 3", "2 3", "9 3 2 3", "4 4", "1 2"][i] })));
+    });
+    legend(find("all-legend"), [...shown.map((one, i) => [one.label, i])]);
+    if (chapters.length > FEW) find("all-legend").append(html("span", "", `the first ${FEW} of ${chapters.length}`));
+    const tail = (one) => one.values[data.tail];
+    const xs = chapters.map((one) => one.mean), ys = chapters.map((one) => tail(one)[0]);
+    chart("frontier", { x: padded(xs, 0.15), y: padded(ys, 0.15), xName: "mean of all episodes", label: "Mean against the mean of the worst fifth: " + chapters.map((one) => `${one.label}: ${say(one.mean)}, ${say(tail(one)[0])}`).join("; ") + "." }, (view) => {
+      const placed = [];
+      chapters.forEach((one, i) => {
+        const [y, error] = tail(one), x = one.mean, colour = { class: "mark c" + (i % FEW) };
+        view.svg.append(make("line", { x1: view.X(x), x2: view.X(x), y1: view.Y(y - 1.96 * error), y2: view.Y(y + 1.96 * error), stroke: "var(--soft)" }));
+        view.svg.append(make("line", { x1: view.X(x - 1.96 * one.meanError), x2: view.X(x + 1.96 * one.meanError), y1: view.Y(y), y2: view.Y(y), stroke: "var(--soft)" }));
+        view.svg.append(make("circle", { cx: view.X(x), cy: view.Y(y), r: 5.5, ...colour }));
+        if (chapters.length <= 8) {
+          const late = view.X(x) > view.width * 0.6;
+          let height = view.Y(y) - 7;
+          while (placed.some((other) => Math.abs(other - height) < 12)) height += 13;
+          placed.push(height);
+          const short = [...one.label].slice(0, 26).join("") + ([...one.label].length > 26 ? "…" : "");
+          view.svg.append(make("text", { x: view.X(x) + (late ? -9 : 9), y: height, "text-anchor": late ? "end" : "start", direction: "ltr", "unicode-bidi": "isolate" }, short));
+        }
+      });
+    });
+  };
+  const sortBy = (column) => {
+    const table = find("table"), heads = [...table.tHead.rows[0].cells];
+    const head = heads[column];
+    const number = head.classList.contains("number");
+    const order = head.getAttribute("aria-sort") === (number ? "descending" : "ascending") ? (number ? "ascending" : "descending") : (number ? "descending" : "ascending");
+    heads.forEach((one) => one.setAttribute("aria-sort", one === head ? order : "none"));
+    const key = (row) => { const cell = row.cells[column]; return number ? (cell.dataset.value === "" ? -Infinity : +cell.dataset.value) : cell.textContent.trim(); };
+    const sign = order === "ascending" ? 1 : -1;
+    const rows = [...table.tBodies[0].rows].sort((a, b) => { const x = key(a), y = key(b); return sign * (x < y ? -1 : x > y ? 1 : 0); });
+    table.tBodies[0].append(...rows);
+  };
+
+  // --- wiring -------------------------------------------------------------------------------------
+  const options = (select, names) => select.replaceChildren(...names.map((name, i) => { const one = html("option", "", name); one.value = i; return one; }));
+  const showAgent = () => {
+    const chapter = chapters[at.agent];
+    at.episode = Math.min(at.episode, chapter.episodes.length - 1);
+    options(find("episode"), chapter.episodes.map((one, i) => `${i + 1}: total ${say(one.total)}`));
+    find("episode").value = at.episode;
+    at.step = Math.min(at.step, chapter.episodes[at.episode].steps.length - 1);
+    showStep(); showReturns(); showChecks();
+  };
+  options(find("agent"), chapters.map((one) => one.label));
+  find("agent").parentElement.hidden = chapters.length === 1;
+  find("agent").addEventListener("change", (event) => { at.agent = +event.target.value; showAgent(); });
+  find("episode").addEventListener("change", (event) => { at.episode = +event.target.value; at.step = 0; showStep(); });
+  find("step").addEventListener("input", (event) => go(+event.target.value));
+  find("back").addEventListener("click", () => go(at.step - 1));
+  find("forth").addEventListener("click", () => go(at.step + 1));
+  [...find("table").tHead.rows[0].cells].forEach((cell, i) => cell.firstElementChild.addEventListener("click", () => sortBy(i)));
+  let waiting = false;
+  let width = window.innerWidth;
+  window.addEventListener("resize", () => {
+    if (waiting || window.innerWidth === width) return;
+    waiting = true;
+    requestAnimationFrame(() => { waiting = false; width = window.innerWidth; showStep(); showReturns(); showChecks(); showComparison(); });
+  });
+  showAgent();
+  showComparison();
+  document.documentElement.dataset.ready = "yes";
+})();

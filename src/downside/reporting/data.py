@@ -1,0 +1,203 @@
+"""A chapter as plain numbers and text, for the page: rounded, thinned out, and never too much."""
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from downside.explanation import Episode, Story
+from downside.explanation.picture import lines, weights
+from downside.explanation.words import number, percent
+from downside.reporting.chapters import Chapter
+from downside.risk import AbstractSpectralRisk, Distribution
+
+TAIL = "cvar(0.2)"
+"""The tail of the mean-tail plot, the same for all agents."""
+MOST_STEPS = 2_500
+"""Steps of a report, all episodes together: about 2 MB."""
+_QUANTILES = 40
+_BINS = 60
+
+
+def chapter_data(chapter: Chapter, measures: Sequence[str], most_steps: int) -> dict[str, Any]:
+    """Everything that the page shows of one agent."""
+    story, found, risk = chapter.story, chapter.evaluation, chapter.story.risk
+    value = found.value(risk)
+    low, high = found.interval(risk) if len(found) > 1 else (value, value)
+    levels, thresholds = lines(story)
+    count = len(story.episodes)
+    return {
+        "label": chapter.label,
+        "about": chapter.about,
+        "risk": str(risk),
+        "aim": aim(risk),
+        "kind": story.kind,
+        "note": story.note,
+        "value": _short(value),
+        "low": _short(low),
+        "high": _short(high),
+        "mean": _short(found.mean),
+        "meanError": _short(float(found.returns.std()) / math.sqrt(len(found))),
+        "episodesSeen": len(found),
+        "tailEpisodes": found.tail_count(risk),
+        "optimum": None if chapter.optimum is None else _short(chapter.optimum),
+        "verdict": verdict(chapter),
+        "values": {
+            measure: [_short(found.value(measure)), _short(found.standard_error(measure))]
+            for measure in measures
+        },
+        "histogram": _histogram(found.returns),
+        "quantiles": _shorts(found.quantiles(99)),
+        "spectrum": _spectrum(risk),
+        "levels": _shorts(levels),
+        "lines": _shorts(thresholds),
+        "actionNames": {
+            str(action): name
+            for episode in story.episodes
+            for step in episode.steps
+            for action, name in zip(step.actions, step.action_names, strict=True)
+        },
+        "boundary": None if chapter.boundary is None else list(chapter.boundary),
+        "calibration": _calibration(story),
+        "episodes": [episode_data(one, most_steps // count) for one in story.episodes],
+    }
+
+
+def verdict(chapter: Chapter) -> dict[str, str]:
+    """The verdict in words: how good it is, and whether the explanation can be believed."""
+    story, found = chapter.story, chapter.evaluation
+    value = found.value(story.risk)
+    said = f"Its value is {number(value)} in {len(found):,} fresh episodes"
+    share = ""
+    if chapter.optimum is not None:
+        gap = chapter.optimum - value
+        said += f"; the best that any policy can do is {number(chapter.optimum)}"
+        share = f"{number(gap)} short of the optimum" if gap > 0 else "at the optimum"
+        if chapter.optimum > 0 and gap > 0:
+            share = f"{percent(value / chapter.optimum)} of the optimum" if value > 0 else share
+    checks = story.calibration
+    return {
+        "value": f"{said}.",
+        "share": share,
+        "trust": "unchecked" if checks is None else checks.verdict,
+        "words": "No checks were asked for." if checks is None else checks.words,
+    }
+
+
+def aim(risk: AbstractSpectralRisk) -> str:
+    """The measure for someone who has never seen one."""
+    if not risk.is_finite_mixture:
+        ranks = np.array([0.05, 0.25])
+        worst, quarter = (float(x) for x in np.asarray(risk.cumulative(ranks)))
+        return (
+            "It maximises a weighted average of what an episode returns, in which bad outcomes "
+            f"weigh more: the worst 5% have {percent(worst)} of the weight and the worst quarter "
+            f"{percent(quarter)}."
+        )
+    if len(risk.atoms) == 1:
+        ((level, _),) = risk.atoms
+        rest = "" if level >= 1 else " Better outcomes do not count."
+        return f"It maximises {_tail(level)}.{rest}"
+    parts = [f"{percent(weight)} of its attention is on {_tail(a)}" for a, weight in risk.atoms]
+    return f"It maximises a mixture: {', '.join(parts[:-1])} and {parts[-1]}."
+
+
+def _tail(level: float) -> str:
+    if level >= 1:
+        return "the average over all episodes"
+    return f"the average over the worst {percent(level)} of episodes"
+
+
+def episode_data(episode: Episode, most_steps: int) -> dict[str, Any]:
+    """The steps of an episode; of a long one, every so many."""
+    steps = episode.steps
+    stride = max(1, math.ceil(len(steps) / max(2, most_steps)))
+    kept = sorted({*range(0, len(steps), stride), len(steps) - 1})
+    names, shares = weights(episode)
+    first = steps[0].seen
+    return {
+        "seed": episode.seed,
+        "total": _short(episode.total),
+        "stride": stride,
+        "seenNames": list(first)[:8],
+        "weightNames": names,
+        "steps": [
+            {
+                "t": steps[i].time,
+                "seen": _shorts(list(steps[i].seen.values())[:8]),
+                "a": steps[i].action,
+                "do": steps[i].action_name,
+                "r": None if steps[i].reward is None else _short(steps[i].reward or 0.0),
+                "s": _short(steps[i].accumulated),
+                "c": _short(steps[i].discount_so_far),
+                "q": _quantiles(steps[i].returns),
+                "level": _short(steps[i].level),
+                "levels": _shorts(np.asarray(steps[i].risk.levels)) if len(names) <= 6 else [],
+                "xi": _short(float(steps[i].risk.xi)),
+                "value": _short(float(steps[i].risk.value)),
+                "weights": _shorts(shares[i]),
+                "acts": list(steps[i].actions),
+                "worth": _shorts(steps[i].action_values),
+                "words": steps[i].words,
+            }
+            for i in kept
+        ],
+    }
+
+
+def _calibration(story: Story) -> dict[str, Any] | None:
+    checks = story.calibration
+    if checks is None:
+        return None
+    share = checks.weights / checks.weights.sum() if len(checks.weights) else checks.weights
+    coarse = checks.resolution * float((share / checks.levels).sum())
+    return {
+        "times": [int(time) for time in checks.times],
+        "xi": _shorts(checks.xi @ share) if len(share) else [],
+        "xiError": _shorts(2 * checks.xi_error @ share + coarse) if len(share) else [],
+        "parts": _shorts(checks.parts),
+        "partsError": _shorts(2 * checks.parts_error + checks.parts_slack),
+        "whole": _short(checks.whole),
+        "achieved": _short(checks.achieved),
+        "achievedError": _short(2 * checks.achieved_error),
+        "episodes": checks.episodes,
+        "spread": [_shorts(row) for row in checks.spread_of_levels],
+        "running": _shorts(checks.running),
+        "verdicts": checks.verdicts,
+    }
+
+
+def _spectrum(risk: AbstractSpectralRisk) -> list[list[float]]:
+    jumps = np.array([a for a, _ in risk.atoms if 0 < a < 1])
+    ranks = np.unique(
+        [1e-4, *np.linspace(0.005, 0.995, 100), *(jumps - 1e-4), *(jumps + 1e-4), 1.0]
+    )
+    ranks = ranks[(ranks > 0) & (ranks <= 1)]
+    heights = np.asarray(risk.spectrum(ranks))
+    return [[_short(u), _short(phi)] for u, phi in zip(ranks, heights, strict=True)]
+
+
+def _histogram(returns: np.ndarray) -> dict[str, Any]:
+    """Counts in bins; what lies beyond one in a thousand is put into the first and the last."""
+    low, high = np.quantile(returns, [0.001, 0.999])
+    if not high > low:
+        low, high = low - 0.5, high + 0.5
+    counts, _ = np.histogram(np.clip(returns, low, high), _BINS, (low, high))
+    return {"low": _short(low), "high": _short(high), "counts": [int(n) for n in counts]}
+
+
+def _quantiles(distribution: Distribution) -> list[float]:
+    ranks = (np.arange(_QUANTILES) + 0.5) / _QUANTILES
+    return _shorts(np.asarray(distribution.quantile(ranks)))
+
+
+def _shorts(values: Any) -> list[float]:
+    return [_short(value) for value in np.asarray(values, dtype=float).ravel()]
+
+
+def _short(value: float) -> float:
+    """Four digits are more than a page can show; infinity has no place in JSON."""
+    if not math.isfinite(value):
+        return 0.0
+    return float(f"{value:.4g}")

@@ -1,0 +1,48 @@
+"""Example 3 with an agent that takes a second to train."""
+
+import csv
+
+import pytest
+
+import downside as ds
+from downside.experiments import example3
+
+from ..train.tiny import ENV, TINY, TWO
+
+
+@pytest.fixture(scope="module")
+def stories():
+    agent = ds.QRSRM(ENV, risk="cvar(0.5)", **TINY).learn(TWO)
+    learned = ds.explain(agent, episode_seed=6, checks=0)
+    return learned, ds.explain(agent, episode_seed=6, checks=0, returns="simulated")
+
+
+def test_the_table_has_the_rows_of_the_paper_and_the_true_level(stories):
+    rows = example3.rows(*stories)
+    names = [row[0] for row in rows]
+    assert names == ["P", "q", "s", "c", "a", "r", "α, learned", "α, true"]
+    by_name = {row[0]: row[1:] for row in rows}
+    assert by_name["P"][0] == "1.000"
+    assert by_name["c"] == ("1.000", "0.990", "0.980", "0.970")
+    assert by_name["α, learned"][0] == "0.500"
+    assert by_name["a"][-1] == by_name["r"][-1] == ""
+    # What is held next is what was held and what was traded.
+    held, traded = ([float(x) for x in by_name[name] if x] for name in ("q", "a"))
+    assert held[1] == pytest.approx(held[0] + traded[0])
+
+
+@pytest.mark.parametrize(
+    ("name", "amount"), [("buy 0.4", 0.4), ("sell 2", -2.0), ("do nothing", 0.0), ("", None)]
+)
+def test_a_trade_is_a_number(name, amount):
+    assert example3._amount(name) == amount
+
+
+def test_rows_can_be_written(stories, tmp_path):
+    from downside.experiments._study import write_rows
+
+    learned, _ = stories
+    table = [{k: v for k, v in row.items() if not isinstance(v, list)} for row in learned.rows()]
+    write_rows(tmp_path / "rows.csv", table)
+    with (tmp_path / "rows.csv").open(encoding="utf-8", newline="") as file:
+        assert len(list(csv.DictReader(file))) == 4
