@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 WORKERS ?= 2
 
-.PHONY: demo test lint format types unit bench bench-update bench-hosted bench-overhead clean
+.PHONY: demo test lint format types unit docs bench bench-update bench-hosted bench-overhead clean
 
 demo: .venv/.installed
 	$(BIN)/downside reproduce example1
@@ -24,6 +24,10 @@ types: .venv/.installed-dev
 
 unit: .venv/.installed-dev
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile
+
+# The pages as a site, in build/docs/index.html; `make test` builds them too.
+docs: .venv/.installed-dev
+	$(BIN)/python -m sphinx -W --keep-going -q -b html -d build/doctrees docs build/docs
 
 bench: .venv/.installed
 	$(BIN)/python benchmarks/utility.py

@@ -1,5 +1,7 @@
-"""Every Python block of the documents runs, page by page, from top to bottom."""
+"""Every Python block of the documents runs, page by page, from top to bottom; the site builds."""
 
+import dataclasses
+import os
 import re
 import subprocess
 import sys
@@ -7,24 +9,78 @@ from pathlib import Path
 
 import pytest
 
+import downside as ds
+
 ROOT = Path(__file__).parents[1]
-PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
 BLOCK = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
+CACHE = {  # what is compiled is kept between runs, as in the other tests
+    "JAX_COMPILATION_CACHE_DIR": str(ROOT / ".jax_cache"),
+    "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0.2",
+}
 LINK = re.compile(r"\]\((?!https?:)([^)#]+)")
 
 
+def name(page):
+    return str(page.relative_to(ROOT))
+
+
 @pytest.mark.parametrize(
-    "page", [page for page in PAGES if BLOCK.search(page.read_text())], ids=lambda p: p.name
+    "page", [page for page in PAGES if BLOCK.search(page.read_text())], ids=name
 )
 def test_the_code_on_the_page_runs(page, tmp_path):
     code = "\n".join(BLOCK.findall(page.read_text()))
     done = subprocess.run(
-        [sys.executable, "-W", "error", "-c", code], capture_output=True, text=True, cwd=tmp_path
+        [sys.executable, "-W", "error", "-c", code],
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        env={**os.environ, **CACHE},
     )
     assert done.returncode == 0, done.stderr
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda p: p.name)
+@pytest.mark.parametrize("page", PAGES, ids=name)
 def test_links_lead_somewhere(page):
     for target in LINK.findall(page.read_text()):
         assert (page.parent / target).exists(), target
+
+
+def test_the_site_builds_without_warnings(tmp_path):
+    options = ["-W", "--keep-going", "-q", "-b", "html", "-d", str(tmp_path / "doctrees")]
+    done = subprocess.run(
+        [sys.executable, "-m", "sphinx", *options, str(ROOT / "docs"), str(tmp_path / "site")],
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "site" / "index.html").exists()
+
+
+def test_the_table_of_settings_is_that_of_the_code():
+    page = (ROOT / "docs" / "algorithms" / "qrsrm.md").read_text()
+    agents = [
+        ds.QRSRM("downside/MeanReversion-v0", risk="cvar(0.5)"),
+        ds.QRSRM("CartPole-v1", risk="cvar(0.5)"),
+        ds.QRSRM("downside/MeanReversion-v0", risk="cvar(0.5)", preset="paper"),
+    ]
+    for field in dataclasses.fields(ds.Settings):
+        values = " | ".join(str(getattr(agent.settings, field.name)) for agent in agents)
+        assert f"| `{field.name}` | {values} |\n" in page
+
+
+def test_the_site_has_every_page_and_the_readme_those_for_users():
+    contents = (ROOT / "docs" / "index.md").read_text()
+    readme = (ROOT / "README.md").read_text()
+    for page in (ROOT / "docs").rglob("*.md"):
+        if page.name == "index.md":
+            continue
+        path = page.relative_to(ROOT / "docs").with_suffix("")
+        assert re.search(rf"^{path}$", contents, re.MULTILINE), path
+        assert f"](docs/{path}.md)" in readme, path
+
+
+def test_the_public_names_are_in_the_reference():
+    reference = (ROOT / "docs" / "api.md").read_text()
+    for public in ds.__all__:
+        assert re.search(rf":: downside\.{public}$", reference, re.MULTILINE), public

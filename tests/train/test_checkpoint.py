@@ -309,6 +309,12 @@ def code_as_risk(path):
     resign(path)
 
 
+def module_as_environment(path):
+    origin = {"description": "", "id": "antigravity:CartPole-v1", "parameters": {}}
+    rewrite(path, lambda header: set_about(header, env=origin))
+    resign(path)
+
+
 DAMAGE = [
     (cut, "is no whole safetensors file"),
     (empty, "is no whole safetensors file"),
@@ -325,6 +331,7 @@ DAMAGE = [
     (enormous, "it must be .*It belongs to another environment or other settings"),
     (other_network, "it must be .*It belongs to another environment or other settings"),
     (code_as_setting, "has settings that this version does not know"),
+    (module_as_environment, "for which a module would be imported"),
     (code_as_risk, "`risk` must be given: .* which no text makes again"),
 ]
 
@@ -335,6 +342,7 @@ def test_a_file_that_is_not_what_it_was_is_refused_with_a_reason(saved, damage, 
     with pytest.raises(ValueError, match=said):
         ds.load(saved)
     assert not Path("/tmp/owned").exists()
+    assert "antigravity" not in sys.modules
 
 
 def test_a_file_that_is_not_there_is_told_with_those_that_are(saved):

@@ -105,7 +105,9 @@ def simulated_decision(
     _, best = jax.lax.top_k(scores, best_count)
     legal = jnp.where(mask, 0.0, -jnp.inf)
     others = jax.random.categorical(stream(key, "actions"), legal, shape=(random_count,))
-    actions = jnp.concatenate([best, others.astype(best.dtype)])
+    # Where fewer are legal, the best one again, with no emphasis: after an illegal action there may
+    # be no legal one, and nothing times an infinite score is NaN.
+    actions = jnp.concatenate([jnp.where(mask[best], best, best[0]), others.astype(best.dtype)])
     emphasis = jnp.concatenate(
         [jnp.where(mask[best], 1.0, 0.0), jnp.full(random_count, _RANDOM_EMPHASIS)]
     )

@@ -81,6 +81,11 @@ def _make(
             f"`env` must be given: {path} was trained in {origin.get('description')}, which no id "
             "makes again. Pass the environment."
         )
+    if env is None and ":" in str(origin["id"]):  # Gymnasium imports what stands before the colon
+        raise CheckpointError(
+            f"{path} names the environment {origin['id']!r}, for which a module would be imported. "
+            "Nothing is imported because a file says so: import it yourself and pass `env`."
+        )
     parameters = None
     if env is None:
         env, parameters = origin["id"], origin["parameters"]

@@ -1,6 +1,7 @@
 """What is written down while an agent learns: TensorBoard events and lines of JSON."""
 
 import json
+import math
 from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
@@ -49,6 +50,8 @@ class Log:
     def write(self, record: Mapping[str, float]) -> None:
         """One record."""
         step = int(record["timesteps"])
+        # Nothing is kept yet where `best` is infinite; neither JSON nor TensorBoard has that.
+        record = {name: value for name, value in record.items() if math.isfinite(value)}
         if self._events is not None:
             for name, tag in TAGS.items():
                 if name in record:
