@@ -7,12 +7,28 @@ os.environ.setdefault("JAX_PLATFORMS", "cpu")
 
 import hypothesis
 import jax
+import pytest
 from jaxtyping import install_import_hook
 
 install_import_hook("downside", "beartype.beartype")
 
 jax.config.update("jax_compilation_cache_dir", str(Path(__file__).parents[1] / ".jax_cache"))
 jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.2)
+# Most of the time goes into compiling programs that then run for milliseconds.
+jax.config.update("jax_disable_most_optimizations", True)
+
+LONG_RUNNING = ("tests.exact", "tests.test_learning", "tests.envs.test_tabular")
+"""Modules whose programs run for long enough to be worth optimising."""
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _compiled_for_speed(request):
+    """Switches the compiler's optimisations on where they pay."""
+    long = request.module.__name__.startswith(LONG_RUNNING)
+    jax.config.update("jax_disable_most_optimizations", not long)
+    yield
+    jax.config.update("jax_disable_most_optimizations", True)
+
 
 hypothesis.settings.register_profile("downside", deadline=None, max_examples=60, database=None)
 hypothesis.settings.load_profile("downside")

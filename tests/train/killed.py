@@ -13,7 +13,7 @@ import downside as ds
 
 from .tiny import CHUNK, ENV, TINY
 
-CHUNKS = int(os.environ.get("KILLED_CHUNKS", "10"))
+CHUNKS = int(os.environ.get("KILLED_CHUNKS", "6"))
 """Outer steps of the run; with 60 it is killed some twenty times."""
 
 

@@ -76,8 +76,8 @@ def test_every_agent_learns_to_take_the_action_that_pays(kind):
 
 def test_a_gamble_is_taken_for_the_mean_and_left_for_the_tail():
     settings = {**SMALL, "quantiles": 20, "learning_rate": 3e-3}
-    neutral = ds.QRDQN(Noisy(1), **settings).learn(3000)
-    careful = ds.QRSRM(Noisy(1), risk="cvar(0.2)", **settings).learn(3000)
+    neutral = ds.QRDQN(Noisy(1), **settings).learn(1500)
+    careful = ds.QRSRM(Noisy(1), risk="cvar(0.2)", **settings).learn(1500)
     # One gamble N(0.3, 1): its mean is 0.3, and its worst fifth -1.1 on average; not playing, 0.
     assert neutral.simulate_returns(50, seed=0).std() > 0.1
     assert careful.simulate_returns(50, seed=0).tolist() == [0.0] * 50

@@ -35,7 +35,7 @@ def test_a_script_for_another_library_runs(tmp_path, monkeypatch):
         verbose=0,
         seed=1,
     )
-    model.learn(total_timesteps=16_000, log_interval=4, tb_log_name="cartpole")
+    model.learn(total_timesteps=10_000, log_interval=4, tb_log_name="cartpole")
     mean_reward, std_reward = evaluate_policy(model, model.get_env(), n_eval_episodes=10)
     model.save("qrdqn_cartpole")
 
@@ -50,11 +50,11 @@ def test_a_script_for_another_library_runs(tmp_path, monkeypatch):
         if terminated or truncated:
             break
     # -----------------------------------------------------------------------------------------
-    assert mean_reward > 100  # random play gets 22
+    assert mean_reward > 50  # random play gets 22
     assert std_reward >= 0
-    assert total > 60
+    assert total > 40
     lines = (tmp_path / "logs" / "cartpole_1" / "progress.jsonl").read_text().splitlines()
-    assert json.loads(lines[-1])["timesteps"] > 10_000
+    assert json.loads(lines[-1])["timesteps"] > 5_000
     assert list((tmp_path / "logs" / "cartpole_1").glob("events.out.tfevents.*"))
 
 
