@@ -23,7 +23,7 @@ types: .venv/.installed-dev
 	$(BIN)/pyright
 
 unit: .venv/.installed-dev
-	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile
+	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
 
 # The pages as a site, in build/docs/index.html; `make test` builds them too.
 docs: .venv/.installed-dev

@@ -90,7 +90,6 @@ CLIFF = {
 @pytest.mark.parametrize(
     ("algorithm", "risk"),
     [
-        (ds.QRSRM, "cvar(0.5)"),
         (ds.QRSRM, "0.5*mean + 0.5*cvar(0.2)"),
         (ds.QRCVaR, "cvar(0.5)"),
     ],
