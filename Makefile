@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 WORKERS ?= 2
 
-.PHONY: demo test lint format types unit docs bench bench-update bench-hosted bench-overhead clean
+.PHONY: demo test test-long lint format types unit docs bench bench-update bench-hosted bench-overhead clean
 
 demo: .venv/.installed
 	$(BIN)/downside reproduce example1
@@ -23,7 +23,10 @@ types: .venv/.installed-dev
 	$(BIN)/pyright
 
 unit: .venv/.installed-dev
-	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
+	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m "not long"
+
+test-long: .venv/.installed-dev
+	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m long
 
 # The pages as a site, in build/docs/index.html; `make test` builds them too.
 docs: .venv/.installed-dev

@@ -10,7 +10,14 @@ import jax
 import pytest
 from jaxtyping import install_import_hook
 
-install_import_hook("downside", "beartype.beartype")
+# All but the loop that Python runs step by step, where checking every call would double its time.
+CHECKED = (
+    *("risk", "decompose", "ops", "envs", "exact", "agents", "evaluation", "explanation"),
+    *("reporting", "experiments", "cli", "runs"),
+    *(f"train.{name}" for name in ("agent", "callbacks", "checkpoint", "experience", "fused")),
+    *(f"train.{name}" for name in ("loading", "many", "origin", "outer", "program", "rollout")),
+)
+install_import_hook([f"downside.{name}" for name in CHECKED], "beartype.beartype")
 
 jax.config.update("jax_compilation_cache_dir", str(Path(__file__).parents[1] / ".jax_cache"))
 jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.2)

@@ -42,7 +42,10 @@ def shortfall(problem, agent):
 
 @pytest.mark.parametrize(
     "mdp",
-    [random_mdp(0, 4, 3, 3, 5, several_starts=True), random_mdp(2, 5, 3, 2, 4, False)],
+    [
+        random_mdp(0, 4, 3, 3, 5, several_starts=True),
+        pytest.param(random_mdp(2, 5, 3, 2, 4, False), marks=pytest.mark.long),
+    ],
     ids=["several starts", "one start"],
 )
 def test_qrsrm_reaches_the_optimum_of_a_random_mdp(mdp):
@@ -56,6 +59,7 @@ def test_qrsrm_reaches_the_optimum_of_a_random_mdp(mdp):
     assert [shortfall(mdp, agent) for agent in agents] == pytest.approx([0, 0], abs=0.02)
 
 
+@pytest.mark.long
 def test_qrcvar_and_qrdqn_reach_the_optimum_of_a_random_mdp():
     mdp = random_mdp(2, 5, 3, 2, 4, several_starts=False)
     target = ds.QRCVaR(mdp.environment(), risk="cvar(0.5)", gamma=mdp.gamma, **SEARCHING)
@@ -90,8 +94,9 @@ CLIFF = {
 @pytest.mark.parametrize(
     ("algorithm", "risk"),
     [
+        pytest.param(ds.QRSRM, "cvar(0.5)", marks=pytest.mark.long),
         (ds.QRSRM, "0.5*mean + 0.5*cvar(0.2)"),
-        (ds.QRCVaR, "cvar(0.5)"),
+        pytest.param(ds.QRCVaR, "cvar(0.5)", marks=pytest.mark.long),
     ],
 )
 def test_the_optimum_is_reached_where_episodes_need_not_end(algorithm, risk):

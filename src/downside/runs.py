@@ -115,11 +115,12 @@ def resume_run(
     every_seconds: float | int = 60.0,
     callback: Any = None,
     progress_bar: bool = False,
+    **more: Any,
 ) -> tuple[Agent, Evaluation]:
-    """Goes on with a run from its latest checkpoint, and values it."""
+    """Goes on with a run from its latest checkpoint, and values it; `more` is as for `ds.load`."""
     folder = Path(folder)
     about = read_run(folder)
-    agent = load(folder, env, tensorboard_log=folder)
+    agent = load(folder, env, tensorboard_log=folder, **more)
     agent.resume(
         callback=[callback, Checkpoints(folder, every_seconds=every_seconds)],
         tb_log_name="log",

@@ -112,6 +112,7 @@ def test_any_gymnasium_environment_can_be_walked_through(agent, story):
     assert other.episodes[0].total == pytest.approx(story.episodes[0].total)
 
 
+@pytest.mark.long
 def test_target_aware_and_memoryless_agents_have_stories_too():
     target = ds.QRCVaR(ENV, risk="cvar(0.5)", **TINY).learn(TWO)
     story = ds.explain(target, checks=20)

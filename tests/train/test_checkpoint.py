@@ -101,6 +101,17 @@ def test_an_agent_that_has_not_learned_cannot_be_saved(tmp_path):
         make().save(tmp_path / "nothing")
 
 
+def test_an_agent_of_ones_own_is_loaded_by_its_class(tmp_path):
+    class Own(ds.QRSRM):
+        pass
+
+    agent = Own(ENV, risk="cvar(0.5)", **TINY).learn(CHUNK)
+    path = agent.save(tmp_path / "own")
+    assert isinstance(Own.load(path), Own)
+    with pytest.raises(ValueError, match="If it is one of your own, call its `load`"):
+        ds.load(path)
+
+
 def test_loading_as_another_class_is_refused(saved):
     with pytest.raises(ValueError, match=r"holds a QRSRM, not a QRDQN\. Use ds\.load"):
         ds.QRDQN.load(saved)

@@ -227,7 +227,8 @@ class Agent:
                         raise interruption.error()
                     if any(answer is False for answer in go_on):
                         break
-                bar.say("learning the return distribution of the policy")
+                if self._program.distribution_chunks > self._settled:
+                    bar.say("learning the return distribution of the policy")
                 for _ in self._settling():
                     if interruption.signal is not None:
                         raise interruption.error()
@@ -447,10 +448,10 @@ class Agent:
 
     @classmethod
     def load(cls, path: str | Path, env: Any = None, **more: Any) -> "Agent":
-        """As `ds.load`, for an agent of this class."""
+        """As `ds.load`, for an agent of this class, which may be one of your own."""
         from downside.train.loading import load
 
-        agent = load(path, env, **more)
+        agent = load(path, env, own=cls, **more)
         if not isinstance(agent, cls):
             raise ValueError(
                 f"{path} holds a {type(agent).__name__}, not a {cls.__name__}. Use ds.load, which "

@@ -24,6 +24,7 @@ def load(
     risk: AbstractSpectralRisk | str | None = None,
     network: Any = None,
     tensorboard_log: str | Path | None = None,
+    own: type[Agent] | None = None,
 ) -> Agent:
     """The agent that `agent.save(path)` wrote, as it was: it acts, and training can go on.
 
@@ -34,11 +35,11 @@ def load(
         risk: the measure, if it was one of your own that has no text.
         network: the network, if it was one of your own.
         tensorboard_log: where further training writes its log.
+        own: the class of the agent, if it is one of your own: `YourAgent.load(path)` passes it.
     """
     if Path(path).is_dir():
-        return _load_latest(
-            Path(path), env=env, risk=risk, network=network, tensorboard_log=tensorboard_log
-        )
+        more = {"risk": risk, "network": network, "tensorboard_log": tensorboard_log, "own": own}
+        return _load_latest(Path(path), env=env, **more)
     arrays, about = read(path)
     try:
         kind, chosen, seed = about["agent"], about["settings"], about["seed"]
@@ -46,11 +47,13 @@ def load(
         origin, text, preset = about["env"], about["risk"], about["preset"]
     except KeyError as error:
         raise CheckpointError(f"{path} does not say {error}; it is not whole.") from error
-    if kind not in AGENTS:
+    known = dict(AGENTS) if own is None else {own.__name__: own, **AGENTS}
+    if kind not in known:
         raise CheckpointError(
-            f"{path} holds an agent of class {kind!r}, which is none of {', '.join(AGENTS)}."
+            f"{path} holds an agent of class {kind!r}, which is none of {', '.join(known)}. If it "
+            "is one of your own, call its `load`."
         )
-    agent = _make(AGENTS[kind], path, env, origin, risk, text, network, chosen, seed)
+    agent = _make(known[kind], path, env, origin, risk, text, network, chosen, seed)
     agent.preset, agent.tensorboard_log = preset, tensorboard_log
     if not isinstance(chunks, int) or not isinstance(history, list):
         raise CheckpointError(f"{path} has steps or a history that are none.")

@@ -56,7 +56,9 @@ class Log:
             for name, tag in TAGS.items():
                 if name in record:
                     self._events.add_scalar(tag, record[name], step)
-            self._events.add_scalar(f"eval/{self._risk}", record["value"], step)
+            own = {name: value for name, value in record.items() if name.startswith("eval/")}
+            for tag, value in {f"eval/{self._risk}": record["value"], **own}.items():
+                self._events.add_scalar(tag, value, step)
         if self._lines is not None:
             self._lines.write(json.dumps(dict(record)) + "\n")
             self._lines.flush()
