@@ -40,11 +40,12 @@ def shortfall(problem, agent):
     return (best - value) / abs(best)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "mdp",
     [
         random_mdp(0, 4, 3, 3, 5, several_starts=True),
-        pytest.param(random_mdp(2, 5, 3, 2, 4, False), marks=pytest.mark.long),
+        random_mdp(2, 5, 3, 2, 4, False),
     ],
     ids=["several starts", "one start"],
 )

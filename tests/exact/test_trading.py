@@ -98,6 +98,7 @@ def test_a_plan_is_never_worse_than_doing_nothing():
     assert plan.simulated > -1e-3
 
 
+@pytest.mark.long
 def test_a_plan_is_never_worse_than_selling_what_one_has():
     # A Brownian price: for the mean there is nothing to gain from trading, for CVaR there is.
     env = MeanReversion(kappa=0.0, terminal_penalty=0.0, initial_inventory=10.0, num_trades=5)
@@ -110,6 +111,7 @@ def test_a_plan_is_never_worse_than_selling_what_one_has():
     assert plan.simulated > float(CVaR(0.5)(rewards)) - 4 * plan.standard_error
 
 
+@pytest.mark.long
 def test_prices_of_a_hundred_are_no_different_from_prices_of_one():
     # Ten times the price, its noise and the rest in proportion: ten times the value, at γ = 1.
     small = MeanReversion(periods=3, num_trades=5)
