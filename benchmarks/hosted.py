@@ -17,7 +17,7 @@ import gymnasium as gym
 import numpy as np
 
 import downside as ds
-from downside.train.hosted import HostedRun
+from downside.train.hosted_run import HostedRun
 from downside.train.loops import GymnasiumLoop
 
 ENV, ENVIRONMENTS = "downside/WindyLunarLander-v0", 8

@@ -81,16 +81,16 @@ def all_returns(mdp):
     return combine([(mdp.start[x], *to_come(x, 0)) for x in np.flatnonzero(mdp.start)])
 
 
-def returns_of(mdp, policy):
-    """{return: probability} of a policy, path by path."""
-    found = {}
+def all_paths(mdp, policy):
+    """(probability, [(state, accumulated reward) at each time], return) of every path."""
+    found = []
 
-    def follow(time, state, accumulated, probability, over):
+    def follow(time, state, earned, chance, over, visited):
+        visited = [*visited, (state, earned)]
         if over or time == mdp.horizon or mdp.terminal[state]:
-            key = round(accumulated, 9)
-            found[key] = found.get(key, 0.0) + probability
+            found.append((chance, visited, earned))
             return
-        action = policy(time, state, accumulated)
+        action = policy(time, state, earned)
         for p, leads, reward, ends in zip(
             mdp.probabilities[state, action],
             mdp.next_states[state, action],
@@ -99,11 +99,19 @@ def returns_of(mdp, policy):
             strict=True,
         ):
             if p > 0:
-                earned = accumulated + mdp.gamma**time * reward
-                follow(time + 1, int(leads), earned, probability * p, ends)
+                later = earned + mdp.gamma**time * reward
+                follow(time + 1, int(leads), later, chance * p, bool(ends), visited)
 
     for state in np.flatnonzero(mdp.start):
-        follow(0, int(state), 0.0, mdp.start[state], False)
+        follow(0, int(state), 0.0, float(mdp.start[state]), False, [])
+    return found
+
+
+def returns_of(mdp, policy):
+    """{return: probability} of a policy, path by path."""
+    found = {}
+    for chance, _, value in all_paths(mdp, policy):
+        found[round(value, 9)] = found.get(round(value, 9), 0.0) + chance
     return found
 
 

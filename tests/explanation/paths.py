@@ -3,32 +3,6 @@
 import numpy as np
 
 
-def all_paths(mdp, policy):
-    """(probability, [(state, accumulated reward) at each time], return) of every path."""
-    found = []
-
-    def follow(time, state, earned, chance, over, visited):
-        visited = [*visited, (state, earned)]
-        if over or time == mdp.horizon or mdp.terminal[state]:
-            found.append((chance, visited, earned))
-            return
-        action = policy(time, state, earned)
-        for p, leads, reward, ends in zip(
-            mdp.probabilities[state, action],
-            mdp.next_states[state, action],
-            mdp.rewards[state, action],
-            mdp.ends[state, action],
-            strict=True,
-        ):
-            if p > 0:
-                later = earned + mdp.gamma**time * reward
-                follow(time + 1, int(leads), later, chance * p, bool(ends), visited)
-
-    for state in np.flatnonzero(mdp.start):
-        follow(0, int(state), 0.0, float(mdp.start[state]), False, [])
-    return found
-
-
 def dual(paths, alpha):
     """ξ^α of every path: 1/α below the α-quantile, 0 above it, and what is left over at it."""
     chances = np.array([chance for chance, _, _ in paths])

@@ -10,9 +10,9 @@ from downside.exact import FiniteProblem
 from downside.explanation.calibration import HOLDS
 from downside.explanation.tell import make_source
 
-from ..exact.enumeration import mdps
+from ..exact.enumeration import all_paths, mdps
 from ..risk.strategies import weighted_cvars
-from .paths import all_paths, conditional, dual
+from .paths import conditional, dual
 
 PAPER = "0.7*cvar(0.4) + 0.3*cvar(0.8)"
 

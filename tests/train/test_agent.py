@@ -9,8 +9,8 @@ import pytest
 
 import downside as ds
 from downside.envs import GymnasiumFace, GymnasiumVectorFace
-from downside.train.agent import check_timesteps
-from downside.train.policy import _Greedy
+from downside.train.policy import GreedyPolicy
+from downside.train.setup import check_timesteps
 
 from .tiny import CHUNK, COMMON, ENV, TINY, TWO
 
@@ -255,7 +255,7 @@ def test_acting_in_the_wrapped_environment_is_the_policy(name, request):
     agent = request.getfixturevalue(name)
     face = GymnasiumFace(core=ENV)
     env = agent.wrap(face)
-    policy = _Greedy(agent._algorithm, agent.networks, agent.goal, agent.env)
+    policy = GreedyPolicy(agent._algorithm, agent.networks, agent.goal, agent.env)
     observation, info = env.reset(seed=5)
     accumulated, discount, over = 0.0, 1.0, False
     while not over:

@@ -199,3 +199,17 @@ def test_a_vector_environment_made_by_gymnasium_trains():
     agent = ds.QRSRM(env, risk="cvar(0.5)", **LARGER).learn(10_000)
     # Random play stays up for 22 steps: a discounted return of 19; 70 steps are 50.
     assert ds.CVaR(0.5)(agent.simulate_returns(20, seed=0)) > 50
+
+
+def test_a_step_that_diverged_leaves_the_run_where_it_was(monkeypatch):
+    agent = ds.QRSRM(Counter(), risk="cvar(0.5)", **SMALL).learn(100)
+    steps, advance = agent.num_timesteps, agent._loop.advance
+
+    def broken(*arguments):
+        run, record = advance(*arguments)
+        return run, {**record, "critic_loss": float("nan")}
+
+    monkeypatch.setattr(agent._loop, "advance", broken)
+    with pytest.raises(ds.DivergenceError):
+        agent.learn(100, reset_num_timesteps=False)
+    assert agent.num_timesteps == steps

@@ -13,7 +13,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int, Key
 
 from downside._random import stream
-from downside.agents import AbstractAlgorithm, Goal, ICVaR, Networks, action_scores
+from downside.agents import ICVaR
 from downside.envs import AbstractJaxEnv, GymnasiumFace
 from downside.exact import FiniteProblem, Plan
 from downside.explanation.moments import (
@@ -25,7 +25,6 @@ from downside.explanation.moments import (
     walk,
 )
 from downside.explanation.names import Names, names_of
-from downside.ops import masked
 from downside.risk import Distribution
 from downside.train import Agent
 
@@ -298,24 +297,6 @@ class SimulatedSource(AbstractSource):
             )
             out.append(np.asarray(returns, dtype=float)[: batch - fill])
         return np.concatenate(out)
-
-
-class AgentPolicy(eqx.Module):
-    """An agent's greedy policy as a function of the state and of what was earned so far."""
-
-    algorithm: AbstractAlgorithm
-    networks: Networks
-    goal: Goal
-    env: AbstractJaxEnv
-
-    def __call__(
-        self, state: Any, accumulated: Float[Array, ""], discount: Float[Array, ""]
-    ) -> Int[Array, ""]:
-        """The best of the legal actions."""
-        remembered = self.algorithm.remembered(accumulated, discount, self.goal)
-        observation = jnp.concatenate([self.env.observe(state), remembered])
-        scores = action_scores(self.algorithm, self.networks, observation, self.goal)
-        return jnp.argmax(masked(scores, self.env.action_mask(state)))
 
 
 def agent_lanes(agent: Agent, env: Any) -> list[gym.Env]:

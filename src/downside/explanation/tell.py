@@ -14,7 +14,6 @@ from downside.explanation.calibration import calibrate, in_batches
 from downside.explanation.moments import AbstractSource, Moment
 from downside.explanation.sources import (
     START_EPISODES,
-    AgentPolicy,
     FiniteSource,
     LearnedSource,
     SimulatedSource,
@@ -22,6 +21,7 @@ from downside.explanation.sources import (
 from downside.explanation.story import Episode, Step, Story
 from downside.risk import Distribution
 from downside.train import Agent
+from downside.train.policy import GreedyPolicy
 
 _CHECK_CONTINUATIONS = 100
 """Simulated futures of a moment in the checks: averages over episodes need no more."""
@@ -109,7 +109,7 @@ def make_source(
             f'`returns` can be "simulated" only in an environment written in JAX, got {given!r}: '
             'others cannot be set back to a moment. Use returns="learned".'
         )
-    policy = AgentPolicy(subject._algorithm, subject.networks, subject.goal, core)
+    policy = GreedyPolicy(subject._algorithm, subject.networks, subject.goal, core)
     return SimulatedSource(
         core,
         policy,

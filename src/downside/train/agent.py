@@ -22,16 +22,14 @@ from downside.agents import (
     Networks,
     Settings,
     StaticCVaR,
-    settings,
 )
 from downside.agents.networks import make_trunk
-from downside.agents.settings import LIVED
 from downside.envs import AbstractJaxEnv, make_jax
 from downside.risk import AbstractSpectralRisk, Mean, Utility, as_risk
 from downside.train import checkpoint
 from downside.train.callbacks import as_callbacks
 from downside.train.host import Host
-from downside.train.hosted import host_core
+from downside.train.hosted_run import host_core
 from downside.train.interruption import Interruption
 from downside.train.logs import Log
 from downside.train.loops import AnyRun, FusedLoop, GymnasiumLoop, Loop, is_finite
@@ -39,17 +37,7 @@ from downside.train.origin import Origin
 from downside.train.policy import Policy
 from downside.train.program import Kept, Program, make_program
 from downside.train.progress import TrainingBar
-from downside.train.sb3 import POLICIES, translate
-
-_NOT_HOSTED: Mapping[str, Any] = {
-    "near_greedy": 0,
-    "random_actions": 0,
-    "outer": "learned",
-    "shifts": 1,
-    "distribution_fraction": 0.0,
-    "rescale_until": 0.0,
-}
-"""What needs an environment that can be simulated from any state."""
+from downside.train.setup import agent_settings, check_timesteps, environment
 
 
 class DivergenceError(RuntimeError):
@@ -95,7 +83,7 @@ class Agent:
         verbose: int = 0,
         **changes: Any,
     ):
-        env = _environment(policy, env)
+        env = environment(policy, env)
         seed = 0 if seed is None else seed
         if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or seed < 0:
             raise TypeError(f"`seed` must be a whole number >= 0, got {seed!r}.")
@@ -112,7 +100,9 @@ class Agent:
         core = make_jax(env, **(env_kwargs or {}))
         num_envs = env.num_envs if isinstance(env, gym.vector.VectorEnv) else None
         num_envs = 1 if num_envs is None and isinstance(env, gym.Env) else num_envs
-        self.settings: Settings = self._settings(changes, core is not None, num_envs)
+        self.settings: Settings = agent_settings(
+            self.algorithm_class, preset, changes, core is not None, num_envs
+        )
         self.env: AbstractJaxEnv | gym.vector.VectorEnv
         self._loop: Loop
         if core is not None:
@@ -127,32 +117,6 @@ class Agent:
         self._run: AnyRun | None = None
         self._settled = 0
         self._draws = np.random.default_rng(self.seed)
-
-    def _settings(self, changes: Mapping[str, Any], in_jax: bool, num_envs: int | None) -> Settings:
-        """The preset for this kind of environment, with changes."""
-        fixed = dict(self.algorithm_class.fixed)
-        if in_jax:
-            changes = translate(changes, int(changes.get("num_envs", num_envs or 1)))
-            return settings(self.preset, changes, fixed, self.algorithm_class.preset)
-        defaults = dict(LIVED)
-        if num_envs is not None:
-            fixed["num_envs"] = num_envs
-            # As many updates for each environment step, whatever the number of environments.
-            ratio = LIVED["updates_per_step"] / LIVED["num_envs"]
-            defaults["updates_per_step"] = max(1, round(ratio * num_envs))
-            defaults["update_interval"] = max(1, round(1 / (ratio * num_envs)))
-        for name, value in _NOT_HOSTED.items():
-            if changes.get(name, value) != value:
-                raise ValueError(
-                    f"`{name}` must be {value!r} for an environment that is not written in JAX, "
-                    f"got {changes[name]!r}: it cannot be simulated from any state."
-                )
-        changes = translate(changes, int(changes.get("num_envs", num_envs or LIVED["num_envs"])))
-        if self.preset == "default":
-            updates = changes.get("updates_per_step", defaults["updates_per_step"])
-            whole = max(1, round(defaults["outer_interval"] / updates)) if updates else 1
-            defaults["outer_interval"] = whole * updates
-        return settings(self.preset, changes, {**fixed, **_NOT_HOSTED}, defaults)
 
     def _use(self, host: Host) -> None:
         self._host, self.env = host, host.env
@@ -462,33 +426,6 @@ class Agent:
     def __repr__(self) -> str:
         said = f"{self.num_timesteps:,} steps" if self.history else "untrained"
         return f"{type(self).__name__}({self.origin}, risk='{self.risk}', {said})"
-
-
-def _environment(policy: Any, env: Any) -> Any:
-    """The environment, which may come first or after the name of a policy."""
-    if env is None:
-        env, policy = policy, POLICIES[0]
-    if env is None or (isinstance(env, str) and env in POLICIES):
-        raise TypeError("An agent needs an environment, for example 'downside/MeanReversion-v0'.")
-    if policy not in POLICIES:
-        raise TypeError(
-            f"`policy` must be one of {', '.join(POLICIES)}, or left out, got {policy!r}. For "
-            "another network pass network=, an eqx.Module from observation to features."
-        )
-    return env
-
-
-def check_timesteps(total_timesteps: Any, settings: Settings) -> int:
-    """The steps of a run, or an error that says what they must be."""
-    if total_timesteps is None:
-        return settings.total_timesteps
-    number = isinstance(total_timesteps, int | float | np.number)
-    if not number or isinstance(total_timesteps, bool) or not total_timesteps >= 1:
-        raise ValueError(
-            f"`total_timesteps` must be a number >= 1, got {total_timesteps!r}. It counts "
-            f"environment steps; the preset's is {settings.total_timesteps:,}."
-        )
-    return int(total_timesteps)
 
 
 class QRSRM(Agent):

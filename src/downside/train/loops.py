@@ -13,7 +13,8 @@ from downside._random import stream
 from downside.agents import AbstractAlgorithm
 from downside.agents.learner import Learner, make_learner
 from downside.train import fused
-from downside.train.hosted import HostedLoop, HostedRun, blank, episode_seed
+from downside.train.hosted import HostedLoop
+from downside.train.hosted_run import HostedRun, blank, episode_seed
 from downside.train.program import Program, Run
 
 AnyRun = Run | HostedRun

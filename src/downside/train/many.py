@@ -21,9 +21,10 @@ import numpy as np
 from downside.envs import AbstractJaxEnv
 from downside.risk import AbstractSpectralRisk
 from downside.train import fused
-from downside.train.agent import QRSRM, Agent, check_timesteps
+from downside.train.agent import QRSRM, Agent
 from downside.train.program import Program, make_program
 from downside.train.progress import TrainingBar
+from downside.train.setup import check_timesteps
 
 _MOST_BYTES = 4 * 2**30
 """Memory that the agents of one group may take together."""

@@ -24,7 +24,7 @@ from downside.envs.flatten import flat_space, flatten
 from downside.exact import simulate
 from downside.ops import masked
 from downside.train.host import EnvironmentFaultError, Host
-from downside.train.hosted import hosted_action
+from downside.train.hosted_compiled import hosted_action
 from downside.train.program import measuring_horizon
 
 _LONGEST_EPISODE = 100_000
@@ -164,7 +164,7 @@ class Policy:
             return self._hosted_returns(self.env.for_evaluation(episodes), episodes, seed)
         returns, _ = simulate(
             self.env,
-            _Greedy(self.algorithm, self.networks, self.goal, self.env),
+            GreedyPolicy(self.algorithm, self.networks, self.goal, self.env),
             gamma=self.algorithm.gamma,
             episodes=episodes,
             key=jax.random.key(seed),
@@ -213,8 +213,8 @@ class Policy:
         return np.array([one for turn in turns for one in turn if one is not None])
 
 
-class _Greedy(eqx.Module):
-    """The policy as a function of the state and of what was earned so far."""
+class GreedyPolicy(eqx.Module):
+    """The policy in a JAX environment, as a function of the state and of what was earned so far."""
 
     algorithm: AbstractAlgorithm
     networks: Networks
@@ -224,6 +224,7 @@ class _Greedy(eqx.Module):
     def __call__(
         self, state: Any, accumulated: Float[Array, ""], discount: Float[Array, ""]
     ) -> Int[Array, ""]:
+        """The best of the legal actions."""
         remembered = self.algorithm.remembered(accumulated, discount, self.goal)
         observation = jnp.concatenate([self.env.observe(state), remembered])
         scores = action_scores(self.algorithm, self.networks, observation, self.goal)

@@ -1,0 +1,147 @@
+"""The compiled parts of a hosted run: choosing actions, a round of updates, the outer step."""
+
+from collections.abc import Callable
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Int, Key
+
+from downside.agents.algorithm import AbstractAlgorithm, Decision, Goal
+from downside.agents.learner import (
+    Learner,
+    Networks,
+    action_scores,
+    update_critic,
+    update_quantiles,
+)
+from downside.ops import masked
+from downside.train.host_memory import Samples
+from downside.train.hosted_run import HostedRun
+from downside.train.outer import learned_goal, where
+from downside.train.program import Kept, Program
+
+
+def hosted_action(
+    algorithm: AbstractAlgorithm,
+    networks: Networks,
+    goal: Goal,
+    observation: Float[Array, " d"],
+    accumulated: Float[Array, ""],
+    discount_so_far: Float[Array, ""],
+    mask: Bool[Array, " A"],
+) -> Int[Array, ""]:
+    """The best action in a hosted environment, where the memory is kept beside the observation."""
+    remembered = algorithm.remembered(accumulated, discount_so_far, goal)
+    seen = jnp.concatenate([observation, remembered])
+    return jnp.argmax(masked(action_scores(algorithm, networks, seen, goal), mask))
+
+
+def compiled_round(
+    program: Program, algorithm: AbstractAlgorithm, run: HostedRun
+) -> tuple[Callable[..., Any], Callable[..., Any]]:
+    """(choose, update): the best actions, and a round of updates.
+
+    They are called at every step, so their arguments are flat lists of arrays, whose handing over
+    costs little: the leaves of the networks, of the learner, and of (algorithm, goal, spread).
+    """
+    settings = program.settings
+    learner_tree, learner_rest = _split(run.learner)
+    networks_tree, networks_rest = _split(run.learner.networks)
+    fixed_tree, fixed_rest = _split((algorithm, run.goal, run.spread))
+
+    def whole(leaves: list[Array], tree: Any, rest: Any) -> Any:
+        return eqx.combine(jax.tree.unflatten(tree, leaves), rest)
+
+    def choose(
+        networks_leaves: list[Array],
+        fixed: list[Array],
+        observations: Array,
+        accumulated: Array,
+        discount: Array,
+        masks: Array,
+    ) -> Array:
+        networks: Networks = whole(networks_leaves, networks_tree, networks_rest)
+        algorithm, goal, _ = whole(fixed, fixed_tree, fixed_rest)
+
+        return jax.vmap(lambda *seen: hosted_action(algorithm, networks, goal, *seen))(
+            observations, accumulated, discount, masks
+        )
+
+    def update(
+        learner_leaves: list[Array], fixed: list[Array], samples: Samples, noise: Array
+    ) -> tuple[list[Array], Array]:
+        algorithm, goal, spread = whole(fixed, fixed_tree, fixed_rest)
+        unit = spread if settings.normalise else jnp.ones(())
+
+        def one(leaves: list[Array], batch: tuple[Samples, Array]) -> tuple[list[Array], Array]:
+            learner: Learner = whole(leaves, learner_tree, learner_rest)
+            samples, noise = batch
+            decisions = jax.vmap(lambda lived, amount: _decision(algorithm, goal, lived, amount))(
+                samples, settings.relabel * unit * noise
+            )
+            loss = jnp.zeros(())
+            if settings.critic == "utility":
+                learner, loss = update_critic(
+                    algorithm, settings, program.optimiser, learner, decisions, goal
+                )
+            if program.quantiles_beside or settings.critic == "quantiles":
+                learner, loss = update_quantiles(
+                    algorithm, settings, program.quantile_optimiser, learner, decisions, goal, unit
+                )
+            return jax.tree.leaves(eqx.filter(learner, eqx.is_array)), loss
+
+        leaves, losses = jax.lax.scan(one, learner_leaves, (samples, noise))
+        return leaves, losses.mean()
+
+    # One core for the networks: the other one steps the environments.
+    options: Any = {"compiler_options": {"xla_cpu_multi_thread_eigen": False}}
+    return jax.jit(choose, **options), jax.jit(update, **options)
+
+
+def _split(tree: Any) -> tuple[Any, Any]:
+    arrays, rest = eqx.partition(tree, eqx.is_array)
+    return jax.tree.structure(arrays), rest
+
+
+def _decision(
+    algorithm: AbstractAlgorithm, goal: Goal, lived: Any, amount: Float[Array, ""]
+) -> Decision:
+    """A transition (`Samples`) as a decision with one action and one outcome, relabelled."""
+    s, c = lived.accumulated, lived.discount_so_far
+    after_s, after_c = s + c * lived.reward, algorithm.gamma * c
+    observation = jnp.concatenate([lived.observation, algorithm.remembered(s, c, goal)])
+    after = jnp.concatenate([lived.after, algorithm.remembered(after_s, after_c, goal)])
+    observation, afters = algorithm.relabel(observation, after[None, None], amount)
+    return Decision(
+        observation,
+        lived.action[None],
+        jnp.ones(1),
+        lived.reward[None, None],
+        afters,
+        lived.after_mask[None, None],
+        lived.terminated[None, None],
+    )
+
+
+@eqx.filter_jit
+def outer_step(
+    program: Program,
+    algorithm: AbstractAlgorithm,
+    networks: Networks,
+    goal: Goal,
+    has_goal: Bool[Array, ""],
+    kept: Kept,
+    key: Key[Array, ""],
+    window: Float[Array, " n"],
+    due: Bool[Array, ""],
+    judged: Bool[Array, ""],
+) -> tuple[Goal, Kept, Float[Array, ""], Float[Array, ""]]:
+    """The next goal, the policy to keep, and the value of the present one."""
+    value = algorithm.objective.value(window)
+    moved, predicted = learned_goal(program, algorithm, networks, goal, has_goal, key)
+    better = ~judged | (value > kept.value)
+    # Until policies are judged the latest one is kept, at no value: any that is judged beats it.
+    candidate = Kept(networks, goal, jnp.where(judged, value, -jnp.inf))
+    return where(due, moved, goal), where(better, candidate, kept), value, predicted
