@@ -99,9 +99,10 @@ def critic_scores(
     observation: Float[Array, " d"],
     goal: Goal,
     anchored: bool,
-) -> Float[Array, " A"]:
-    """What a critic says of every action."""
-    outputs = critic(algorithm.view(observation, goal))
+    actions: Int[Array, " b"] | None = None,
+) -> Float[Array, " b"]:
+    """What a critic says of every action, or of some `actions`."""
+    outputs = critic(algorithm.view(observation, goal), actions)
     return algorithm.anchored(outputs, observation, goal) if anchored else outputs
 
 
@@ -205,8 +206,9 @@ def update_critic(
 
     def loss(critic: Network) -> Array:
         def of_one(decision: Decision, wanted: Array) -> Array:
-            every = critic_scores(algorithm, critic, decision.observation, goal, anchored)
-            scores = _pick(every, decision.actions)
+            scores = critic_scores(
+                algorithm, critic, decision.observation, goal, anchored, decision.actions
+            )
             unit = jax.lax.stop_gradient(critic.scale.output_spread)
             return critic_loss(
                 scores / unit, wanted / unit, decision.emphasis, settings.difference_weight
@@ -250,7 +252,7 @@ def update_quantiles(
 
     def loss(network: Network) -> Array:
         def of_one(decision: Decision, wanted: Array) -> Array:
-            quantiles = _pick(network(algorithm.view(decision.observation, goal)), decision.actions)
+            quantiles = network(algorithm.view(decision.observation, goal), decision.actions)
             losses = jax.vmap(
                 lambda theta, y: quantile_huber_loss(
                     theta / spread, y / spread, kappa=settings.kappa
@@ -276,11 +278,6 @@ def update_quantiles(
         (network, slow, moments, count),
     )
     return learner, value
-
-
-def _pick(outputs: Float[Array, "A ..."], actions: Int[Array, " b"]) -> Float[Array, "b ..."]:
-    """The outputs of some actions: a product, as the way back of an index is a slow scatter."""
-    return jax.nn.one_hot(actions, outputs.shape[0], dtype=outputs.dtype) @ outputs
 
 
 def _trainable(network: Network | None) -> Any:

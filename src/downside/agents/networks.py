@@ -7,7 +7,7 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Key
+from jaxtyping import Array, Float, Int, Key
 
 _ACTIVATIONS: dict[str, Callable[[Array], Array]] = {
     "silu": jax.nn.silu,
@@ -117,12 +117,24 @@ class Network(eqx.Module):
         self.head = Linear(jnp.zeros((features.shape[0], outputs)), bias)
         self.trunk, self.shape, self.scale = trunk, shape, Scale.none(size)
 
-    def __call__(self, observation: Float[Array, " d"]) -> Float[Array, "..."]:
-        """The outputs for one observation."""
+    def __call__(
+        self, observation: Float[Array, " d"], actions: Int[Array, " b"] | None = None
+    ) -> Float[Array, "..."]:
+        """The outputs for one observation: of all actions, or of some."""
         scale = jax.lax.stop_gradient(self.scale)
         features = self.trunk((observation - scale.input_mean) / scale.input_spread)
         outputs = self.head(features).reshape(self.shape)
+        if actions is not None:
+            outputs = _pick(outputs, actions)
         return scale.output_mean + scale.output_spread * outputs
+
+
+def _pick(outputs: Float[Array, "A ..."], actions: Int[Array, " b"]) -> Float[Array, "b ..."]:
+    """The outputs of some actions. Not by an index: its way back would be a slow scatter."""
+    chosen = jax.nn.one_hot(actions, outputs.shape[0], dtype=outputs.dtype)
+    if actions.shape[0] == 1 and outputs.ndim == 2:  # quicker than a product of one row
+        return (chosen[0][:, None] * outputs).sum(axis=0, keepdims=True)
+    return chosen @ outputs
 
 
 def scaled(network: Network, scale: Scale) -> Network:

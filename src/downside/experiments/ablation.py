@@ -33,7 +33,6 @@ CHOICES: Mapping[str, Mapping[str, Any]] = {
     "no relabelling": {"relabel": 0.0},
     "no search over shifts": {"shifts": 1},
     "h from learned quantiles": {"outer": "learned"},
-    "no risk-neutral start": {"neutral_fraction": 0.0},
 }
 
 

@@ -6,6 +6,9 @@ from jaxtyping import Float
 
 from downside._typing import Array
 
+_TOGETHER = 8
+"""Targets that are compared with the quantiles in one pass (measured, `benchmarks/update.py`)."""
+
 
 def huber(error: Float[Array, "*shape"], kappa: Float[Array, ""] | float) -> Float[Array, "*shape"]:
     r"""The Huber loss $L_\kappa(u)/\kappa$ of every entry u of `error` (appendix D).
@@ -61,11 +64,24 @@ def _loss_and_slopes(
 ) -> tuple[Array, Array]:
     count = quantiles.shape[0]
     levels = (jnp.arange(count, dtype=quantiles.dtype) + 0.5) / count
-    errors = targets[None, :] - quantiles[:, None]
-    side = jnp.where(errors < 0, 1 - levels[:, None], levels[:, None])
-    value, slope = _huber(errors, kappa)
-    # As products of matrices, which compilers sum faster than they reduce.
-    return ((side * value) @ weights).sum(), -(side * slope) @ weights
+
+    # A few targets at a time, added up as they come: the N M terms are never kept, and a batch of
+    # transitions is what a processor's vectors run over.
+    def add(sums: tuple[Array, Array], group: Array) -> tuple[tuple[Array, Array], None]:
+        values, slopes = sums
+        for i in range(_TOGETHER):
+            target, weight = group[i, 0], group[i, 1]
+            error = target - quantiles
+            value, slope = _huber(error, kappa)
+            side = weight * jnp.where(error < 0, 1 - levels, levels)
+            values, slopes = values + side * value, slopes - side * slope
+        return (values, slopes), None
+
+    pairs = jnp.stack([targets, weights], axis=-1)
+    groups = jnp.pad(pairs, ((0, -targets.shape[0] % _TOGETHER), (0, 0)))
+    zeros = jnp.zeros_like(quantiles)
+    (values, slopes), _ = jax.lax.scan(add, (zeros, zeros), groups.reshape(-1, _TOGETHER, 2))
+    return values.sum(), slopes
 
 
 def _forward(quantiles: Array, targets: Array, kappa: Array, weights: Array):
