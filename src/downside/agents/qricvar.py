@@ -2,14 +2,15 @@
 
 from typing import ClassVar
 
+import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from downside.agents.algorithm import Goal
 from downside.agents.memoryless import AbstractMemoryless
 from downside.agents.settings import Settings
-from downside.ops import spectral_score
-from downside.risk import AbstractSpectralRisk, Tabulated
+from downside.ops import mean_score, spectral_score
+from downside.risk import AbstractSpectralRisk, Mean, Tabulated
 
 
 class ICVaR(AbstractMemoryless):
@@ -23,6 +24,8 @@ class ICVaR(AbstractMemoryless):
 
     quantile_weights: Float[Array, " N"]
     """How much each of the sorted quantiles counts."""
+    neutral: bool = eqx.field(static=True)
+    """Whether the measure is the mean, for which there is nothing to sort."""
 
     name: ClassVar[str] = "QR-iCVaR"
 
@@ -30,15 +33,21 @@ class ICVaR(AbstractMemoryless):
     def make(
         cls, risk: AbstractSpectralRisk, settings: Settings, levels: int | None = None
     ) -> "ICVaR":
-        """With the weights of its quantiles."""
+        """With the weights of its quantiles.
+
+        Agents that are trained as one program say how many `levels` they share; there the mean is a
+        measure like any other.
+        """
         table = Tabulated.of(risk)
         table = table if levels is None else table.padded(levels)
         weights = jnp.asarray(risk.quantile_weights(settings.quantiles), dtype=float)
-        return cls(table, settings.gamma, weights)
+        return cls(table, settings.gamma, weights, levels is None and risk == Mean())
 
     def quantile_scores(
         self, quantiles: Float[Array, "A N"], observation: Float[Array, " d"], goal: Goal
     ) -> Float[Array, " A"]:
         """The risk measure."""
         del observation, goal
+        if self.neutral:
+            return mean_score(quantiles)
         return spectral_score(quantiles, self.quantile_weights)
