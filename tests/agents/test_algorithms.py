@@ -122,16 +122,16 @@ def test_the_expected_utility_is_handed_back_and_the_utility_paid_at_the_end():
     # l = 3, s' = 2.5: u(-0.5) = -1.
     algorithm, goal = srm("cvar(0.5)"), aim([0.0], [2.0], 3.0)
     after, score = jnp.array([9.0, 2.5, 0.5]), number(0.25)
-    assert algorithm.critic_target(after, score, jnp.array(False), goal) == 0.25
-    assert algorithm.critic_target(after, score, jnp.array(True), goal) == -1.0
+    assert algorithm.critic_target(after, score, jnp.array(False), 0.5, goal) == 0.25
+    assert algorithm.critic_target(after, score, jnp.array(True), 0.5, goal) == -1.0
 
 
 def test_the_shortfall_is_discounted_and_what_is_missing_counts_at_the_end():
     # gamma = 0.5: 0.5 * -4 on the way, -0.5 * 3 / 0.5 at the end.
     algorithm = StaticCVaR.make(CVaR(0.5), SETTINGS)
     after, score = jnp.array([9.0, 3.0]), number(-4.0)
-    assert algorithm.critic_target(after, score, jnp.array(False), number(77.0)) == -2.0
-    assert algorithm.critic_target(after, score, jnp.array(True), number(77.0)) == -3.0
+    assert algorithm.critic_target(after, score, jnp.array(False), 0.5, number(77.0)) == -2.0
+    assert algorithm.critic_target(after, score, jnp.array(True), 0.5, number(77.0)) == -3.0
 
 
 def test_an_anchored_score_is_that_of_an_episode_that_is_over_and_what_the_actions_add():
@@ -152,7 +152,7 @@ def test_an_anchored_score_is_that_of_an_episode_that_is_over_and_what_the_actio
 def test_a_score_without_a_recursion_says_so(algorithm):
     made = algorithm.make(ds.Mean(), SETTINGS)
     with pytest.raises(TypeError, match=r"QR-.* obeys no recursion: use critic='quantiles'"):
-        made.critic_target(jnp.zeros(1), NO_GOAL, jnp.array(False), NO_GOAL)
+        made.critic_target(jnp.zeros(1), NO_GOAL, jnp.array(False), 0.5, NO_GOAL)
 
 
 def test_a_score_at_the_start_stands_for_a_value():

@@ -40,6 +40,7 @@ def decision(rewards, after, masks, terminated, actions=(0,), observation=None):
         after,
         jnp.asarray(masks, bool),
         jnp.asarray(terminated, bool),
+        jnp.full(jnp.shape(jnp.asarray(rewards)), 0.5),
     )
 
 
@@ -183,6 +184,7 @@ def batch():
         jnp.asarray(rng.normal(size=(BATCH, 2, 2, SIZE)), jnp.float32),
         jnp.ones((BATCH, 2, 2, ACTIONS), bool),
         jnp.asarray(np.arange(BATCH * 4).reshape(BATCH, 2, 2) % 2 == 0),
+        jnp.full((BATCH, 2, 2), 0.99),
     )
 
 

@@ -113,3 +113,18 @@ def test_what_is_no_network_is_refused():
         TypeError, match=r"`network` must be an eqx\.Module from observation to feat"
     ):
         make_trunk("mlp", (8,), "silu")
+
+
+def test_layer_norm_forgets_the_size_of_what_a_layer_says():
+    key = jax.random.key(0)
+    plain, normed = MLP(key, 3, (16,), "tanh"), MLP(key, 3, (16,), "tanh", layer_norm=True)
+    larger = eqx.tree_at(
+        lambda one: (one.layers[0].weight, one.layers[0].bias),
+        normed,
+        (100 * normed.layers[0].weight, 100 * normed.layers[0].bias),
+    )
+    seen = jnp.array([0.3, -1.0, 2.0])
+    np.testing.assert_allclose(larger(seen), normed(seen), atol=1e-4)
+    before = jnp.arctanh(normed(seen))
+    np.testing.assert_allclose([before.mean(), before.var()], [0, 1], atol=1e-3)
+    assert not np.allclose(plain(seen), normed(seen))

@@ -66,7 +66,7 @@ def test_a_transition_is_a_decision_with_one_action_and_one_outcome():
     # Scripted pays time + 1 + 10 a and observes the time: 1, then 12; s' = 1 + 0.5 * 12 = 7.
     env = JaxReturnAware(Scripted(), 0.5)
     first = step(env, env.initial_state(jax.random.key(0)), GO_ON)
-    decision = lived_decision(env, step(env, first.next_state, TERMINATE))
+    decision = lived_decision(env, step(env, first.next_state, TERMINATE), 0.9)
     np.testing.assert_allclose(decision.observation, [1, 1, 0.5])
     np.testing.assert_array_equal(decision.actions, [TERMINATE])
     np.testing.assert_array_equal(decision.emphasis, [1])
@@ -88,7 +88,7 @@ def test_a_time_limit_bootstraps_from_the_final_observation_and_starts_anew():
     np.testing.assert_array_equal(first.next_state.accumulated, last.state.accumulated)
     np.testing.assert_array_equal(last.terminated, [False] * 3)
     np.testing.assert_array_equal(last.next_state.inner.cell, [6] * 3)
-    decision = lived_decision(env, jax.tree.map(lambda leaf: leaf[0], last))
+    decision = lived_decision(env, jax.tree.map(lambda leaf: leaf[0], last), 0.9)
     np.testing.assert_allclose(decision.next_observations[0, 0, -2:], [-1.5, 0.25])
     assert not decision.terminated.any()
     np.testing.assert_array_equal(states.inner.cell, [18] * 3)

@@ -44,7 +44,8 @@ def samples(numbers):
     n = np.asarray(numbers, float)
     columns = np.stack([n, n], axis=-1)
     yes = np.ones((len(n), 2), bool)
-    return Samples(columns, n, n, n.astype(int), n, columns, yes, np.zeros(len(n), bool))
+    half = np.full(len(n), 0.5)
+    return Samples(columns, n, n, n.astype(int), n, columns, yes, n > 90, half)
 
 
 def test_the_replay_overwrites_its_oldest_transitions():
@@ -54,6 +55,41 @@ def test_the_replay_overwrites_its_oldest_transitions():
     replay.add(samples([4, 5]))
     assert replay.storage.reward.tolist() == [5, 2, 3, 4]
     assert int(replay.added) == 5
+
+
+def test_several_steps_are_taken_as_one():
+    replay = HostReplay.empty(size=2, actions=2, capacity=8)
+    none = np.array([-1, -1])
+    first = replay.add(samples([1, 10]), none)
+    second = replay.add(samples([2, 95]), first)  # the second episode ends
+    third = replay.add(samples([3, 20]), np.array([second[0], -1]))
+    sampled = replay.sample(np.random.default_rng(0), (200,), 3)
+    found = {
+        int(s): (r, a[0], t, d)
+        for s, r, a, t, d in zip(*(sampled[i] for i in (1, 4, 5, 7, 8)), strict=True)
+    }
+    assert found == {
+        1: (1 + 2 / 2 + 3 / 4, 3, False, 1 / 8),
+        2: (2 + 3 / 2, 3, False, 1 / 4),  # the third has not followed yet
+        3: (3, 3, False, 1 / 2),
+        10: (10 + 95 / 2, 95, True, 1 / 4),  # not into the next episode
+        95: (95, 95, True, 1 / 2),
+        20: (20, 20, False, 1 / 2),
+    }
+    # What follows is overwritten after what it follows, so that links never lead astray.
+    fourth = replay.add(samples([4, 30]), third)
+    replay.add(samples([5, 40]), fourth)
+    sampled = replay.sample(np.random.default_rng(0), (200,), 2)
+    found = {int(s): r for s, r in zip(sampled.accumulated, sampled.reward, strict=True)}
+    assert found == {2: 3.5, 95: 95, 3: 5, 20: 35, 4: 6.5, 30: 50, 5: 5, 40: 40}
+
+
+def test_a_small_replay_does_not_link_to_what_was_overwritten():
+    replay = HostReplay.empty(size=2, actions=2, capacity=3)
+    first = replay.add(samples([1, 2]), np.array([-1, -1]))
+    replay.add(samples([3, 4]), first)
+    assert replay.storage.reward.tolist() == [4, 2, 3]
+    assert replay.successor.tolist() == [-1, 0, -1]
 
 
 def test_a_ring_holds_what_was_written_last():
@@ -183,6 +219,7 @@ LARGER = {
     "outer_interval": 100,
     "updates_per_step": 4,
     "learning_rate": 3e-3,
+    "target_rate": 1.0,
     "target_interval": 50,
 }
 

@@ -50,6 +50,8 @@ class Decision(NamedTuple):
     terminated: Bool[Array, "b K"]
     """Whether the problem was over: nothing can be earned from there on. Not set by a time limit
     that is no part of the problem: there is a future, and it is worth something."""
+    discounts: Float[Array, "b K"]
+    """What a reward counts that comes next: γ, or its power where several steps are one."""
 
 
 class Measured(NamedTuple):
@@ -143,10 +145,12 @@ class AbstractAlgorithm(eqx.Module):
         next_observation: Float[Array, " d"],
         next_score: Float[Array, ""],
         terminated: Bool[Array, ""],
+        discount: Float[Array, ""] | float,
         goal: Goal,
     ) -> Float[Array, ""]:
-        """The recursion of the score itself, where it has one: its value one step earlier."""
-        del next_observation, next_score, terminated, goal
+        """The recursion of the score itself, where it has one: its value one step earlier, with
+        the `discount` of that step."""
+        del next_observation, next_score, terminated, discount, goal
         raise TypeError(f"The score of {self.name} obeys no recursion: use critic='quantiles'.")
 
     def predicted_value(self, score: Float[Array, ""], goal: Goal) -> Float[Array, ""]:

@@ -133,16 +133,16 @@ def critic_targets(
     """
     assert targets.critic is not None
 
-    def of_outcome(observation: Array, mask: Array, terminated: Array) -> Array:
+    def of_outcome(observation: Array, mask: Array, terminated: Array, discount: Array) -> Array:
         scores = action_scores(algorithm, targets, observation, goal)
         if chooser is None:
             best = masked(scores, mask).max()
         else:
             best = scores[best_action(algorithm, chooser, observation, mask, goal)]
-        return algorithm.critic_target(observation, best, terminated, goal)
+        return algorithm.critic_target(observation, best, terminated, discount, goal)
 
     parts = (decision.next_observations, decision.next_masks, decision.terminated)
-    return jax.vmap(jax.vmap(of_outcome))(*parts).mean(axis=-1)
+    return jax.vmap(jax.vmap(of_outcome))(*parts, decision.discounts).mean(axis=-1)
 
 
 def critic_loss(
@@ -176,13 +176,15 @@ def quantile_targets(
     """
     chooser = targets if chooser is None else chooser
 
-    def of_outcome(reward: Array, observation: Array, mask: Array, terminated: Array) -> Array:
+    def of_outcome(
+        reward: Array, observation: Array, mask: Array, terminated: Array, discount: Array
+    ) -> Array:
         best = best_action(algorithm, chooser, observation, mask, goal)
         after = targets.quantiles(algorithm.view(observation, goal))[best]
-        return return_targets(reward, after, gamma=algorithm.gamma, terminated=terminated)
+        return return_targets(reward, after, gamma=discount, terminated=terminated)
 
     parts = (decision.rewards, decision.next_observations, decision.next_masks)
-    sampled = jax.vmap(jax.vmap(of_outcome))(*parts, decision.terminated)
+    sampled = jax.vmap(jax.vmap(of_outcome))(*parts, decision.terminated, decision.discounts)
     return sampled.reshape(sampled.shape[0], -1)
 
 

@@ -31,20 +31,32 @@ class MLP(eqx.Module):
 
     layers: "tuple[Linear, ...]"
     activation: str = eqx.field(static=True)
+    layer_norm: bool = eqx.field(static=True)
+    """Whether each layer's outputs are brought to mean 0 and variance 1 before the activation."""
 
-    def __init__(self, key: Key[Array, ""], size: int, hidden: tuple[int, ...], activation: str):
+    def __init__(
+        self,
+        key: Key[Array, ""],
+        size: int,
+        hidden: tuple[int, ...],
+        activation: str,
+        layer_norm: bool = False,
+    ):
         sizes = (size, *hidden)
         keys = jax.random.split(key, len(hidden)) if hidden else ()
         self.layers = tuple(
             _layer(inputs, outputs, own)
             for own, inputs, outputs in zip(keys, sizes[:-1], hidden, strict=True)
         )
-        self.activation = activation
+        self.activation, self.layer_norm = activation, layer_norm
 
     def __call__(self, observation: Float[Array, " d"]) -> Float[Array, " f"]:
         """The features of one observation."""
         for layer in self.layers:
-            observation = _ACTIVATIONS[self.activation](layer(observation))
+            outputs = layer(observation)
+            if self.layer_norm:
+                outputs = jax.nn.standardize(outputs)
+            observation = _ACTIVATIONS[self.activation](outputs)
         return observation
 
 
@@ -143,14 +155,16 @@ def scaled(network: Network, scale: Scale) -> Network:
 
 
 @functools.cache  # one function for equal settings: agents that share them share what is compiled
-def _make_mlp(hidden: tuple[int, ...], activation: str) -> MakeTrunk:
-    return lambda key, size: MLP(key, size, hidden, activation)
+def _make_mlp(hidden: tuple[int, ...], activation: str, layer_norm: bool) -> MakeTrunk:
+    return lambda key, size: MLP(key, size, hidden, activation, layer_norm)
 
 
-def make_trunk(network: Any, hidden: tuple[int, ...], activation: str) -> MakeTrunk:
+def make_trunk(
+    network: Any, hidden: tuple[int, ...], activation: str, layer_norm: bool = False
+) -> MakeTrunk:
     """How to make a trunk: from the settings, from a function of (key, size), or a given module."""
     if network is None:
-        return _make_mlp(hidden, activation)
+        return _make_mlp(hidden, activation, layer_norm)
     if isinstance(network, eqx.Module) and callable(network):
         return lambda *_: network
     if callable(network):

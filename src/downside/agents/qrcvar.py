@@ -92,12 +92,13 @@ class StaticCVaR(AbstractAlgorithm):
         next_observation: Float[Array, " d"],
         next_score: Float[Array, ""],
         terminated: Bool[Array, ""],
+        discount: Float[Array, ""] | float,
         goal: Target,
     ) -> Float[Array, ""]:
         """γ times the best score of the next state; at the end -γ (b')^+ / α."""
         del goal
         missing = next_observation[_TARGET] / self.alpha
-        return shortfall_target(missing, next_score, gamma=self.gamma, terminated=terminated)
+        return shortfall_target(missing, next_score, gamma=discount, terminated=terminated)
 
     def predicted_value(self, score: Float[Array, ""], goal: Target) -> Float[Array, ""]:
         """The target b plus the score: b - E[(b - G)^+] / α."""

@@ -104,9 +104,11 @@ class SRM(AbstractAlgorithm):
         next_observation: Float[Array, " d"],
         next_score: Float[Array, ""],
         terminated: Bool[Array, ""],
+        discount: Float[Array, ""] | float,
         goal: Aim,
     ) -> Float[Array, ""]:
         """The best score of the next state; at the end u(s' - l)."""
+        del discount
         accumulated = next_observation[_ACCUMULATED] - goal.location
         return utility_target(goal.utility, accumulated, next_score, terminated)
 

@@ -29,6 +29,9 @@ class Settings:
     """Widths of the hidden layers, unless a network of your own is given."""
     activation: Literal["silu", "relu", "gelu", "tanh"] = "silu"
     """What follows each hidden layer."""
+    layer_norm: bool = False
+    """Whether each layer's outputs are standardised before the activation: where all there is to
+    learn from is what happened, it keeps the networks from running away."""
     quantiles: int = 50
     """N: how many quantiles represent a return distribution."""
     critic: Literal["utility", "quantiles"] = "utility"
@@ -60,6 +63,9 @@ class Settings:
     double: bool = False
     """Whether the online networks choose the action that the target networks are asked about: the
     best of noisy scores is too good, and where nothing can be simulated they are noisy."""
+    n_steps: int = 1
+    """Steps that are taken as one transition before the networks are asked what follows; more than
+    one only where nothing can be simulated."""
     updates_per_step: int = 4
     """Updates after each step of all environments, or after each `update_interval` of them."""
     update_interval: int = 1
@@ -136,6 +142,7 @@ class Settings:
 
 PAPER: Mapping[str, Any] = {
     "activation": "relu",
+    "layer_norm": False,
     "critic": "quantiles",
     "normalise": False,
     "optimiser": "adam",
@@ -146,6 +153,7 @@ PAPER: Mapping[str, Any] = {
     "target_rate": 1.0,
     "target_interval": 500,
     "double": False,
+    "n_steps": 1,
     "updates_per_step": 1,
     "update_interval": 1,
     "near_greedy": 0,
@@ -171,16 +179,18 @@ the standard one), completed by the customs of the code it builds on."""
 PRESETS: Mapping[str, Mapping[str, Any]] = {"default": {}, "paper": PAPER}
 
 LIVED: Mapping[str, Any] = {
+    "layer_norm": True,
     "critic": "quantiles",
     "optimiser": "adam",
-    "learning_rate": 1e-3,
+    "learning_rate": 5e-4,
     "final_learning_rate": 0.02,
     "batch_size": 128,
     "kappa": 0.02,
-    "target_rate": 1.0,
-    "target_interval": 400,
+    "target_rate": 0.005,
+    "target_interval": 1,
     "double": True,
-    "updates_per_step": 2,
+    "n_steps": 1,
+    "updates_per_step": 4,
     "near_greedy": 0,
     "random_actions": 0,
     "outcomes": 1,
@@ -242,6 +252,7 @@ _WHOLE: Mapping[str, int] = {
     "quantiles": 1,
     "batch_size": 1,
     "target_interval": 1,
+    "n_steps": 1,
     "updates_per_step": 1,
     "update_interval": 1,
     "near_greedy": 0,

@@ -111,7 +111,9 @@ class Agent:
         else:
             self._use(Host(env, self.settings.num_envs, env_kwargs))  # pyright: ignore[reportArgumentType]
         self.history: list[dict[str, Any]] = []
-        self._make_trunk = make_trunk(network, self.settings.hidden, self.settings.activation)
+        self._make_trunk = make_trunk(
+            network, self.settings.hidden, self.settings.activation, self.settings.layer_norm
+        )
         self._algorithm = self.algorithm_class.make(self.risk, self.settings)
         self._program: Program | None = None
         self._run: AnyRun | None = None

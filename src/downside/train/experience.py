@@ -67,7 +67,7 @@ class Replay(eqx.Module):
         return jax.tree.map(lambda leaf: leaf[index], self.storage)
 
 
-def lived_decision(env: AbstractJaxEnv, lived: Lived) -> Decision:
+def lived_decision(env: AbstractJaxEnv, lived: Lived, gamma: float) -> Decision:
     """A transition as a decision with one action and one outcome."""
     after = lived.next_state
     return Decision(
@@ -78,6 +78,7 @@ def lived_decision(env: AbstractJaxEnv, lived: Lived) -> Decision:
         env.observe(after)[None, None],
         env.action_mask(after)[None, None],
         lived.terminated[None, None],
+        jnp.full((1, 1), gamma),
     )
 
 
@@ -123,6 +124,7 @@ def simulated_decision(
         after.observation,
         jax.vmap(jax.vmap(env.action_mask))(after.state),
         after.terminated,
+        jnp.full_like(after.reward, algorithm.gamma),
     )
 
 

@@ -292,7 +292,7 @@ def _batch(
             )
         )(sampled.state, amounts, keys)
     else:
-        decisions = jax.vmap(lambda one: lived_decision(env, one))(sampled)
+        decisions = jax.vmap(lambda one: lived_decision(env, one, algorithm.gamma))(sampled)
     return jax.vmap(lambda one, amount: relabelled(algorithm, one, amount))(decisions, amounts)
 
 

@@ -20,12 +20,16 @@ class Samples(NamedTuple):
     after: Float[np.ndarray, "*n d"]
     after_mask: Bool[np.ndarray, "*n A"]
     terminated: Bool[np.ndarray, "*n"]
+    discount: Float[np.ndarray, "*n"]
+    """What a reward counts that comes next: γ, or its power where several steps are one."""
 
 
 class HostReplay(eqx.Module):
     """The last so many transitions, in the host's memory; written in place."""
 
     storage: Samples
+    successor: Int[np.ndarray, " n"]
+    """Where the next transition of the same episode is; -1 if there is none (yet)."""
     added: Int[np.ndarray, ""]
 
     @classmethod
@@ -40,25 +44,59 @@ class HostReplay(eqx.Module):
             np.zeros((capacity, size), np.float32),
             np.zeros((capacity, actions), bool),
             np.zeros(capacity, bool),
+            np.zeros(capacity, np.float32),
         )
-        return cls(storage, np.zeros((), np.int64))
+        return cls(storage, np.full(capacity, -1), np.zeros((), np.int64))
 
     @property
     def capacity(self) -> int:
         """How many it can hold."""
         return len(self.storage.action)
 
-    def add(self, new: Samples) -> None:
-        """Overwrites the oldest transitions with a batch of new ones."""
+    def add(
+        self, new: Samples, before: Int[np.ndarray, " n"] | None = None
+    ) -> Int[np.ndarray, " n"]:
+        """Overwrites the oldest transitions with a batch of new ones, and says where they are.
+
+        `before` is where the transitions are that they follow; -1 at the start of an episode.
+        """
         place = (int(self.added) + np.arange(len(new.action))) % self.capacity
         for old, fresh in zip(self.storage, new, strict=True):
             old[place] = fresh
+        self.successor[place] = -1
+        if before is not None:
+            follows = before >= 0
+            if self.capacity < 2 * len(place):  # those before may just have been overwritten
+                follows &= ~np.isin(before, place)
+            self.successor[before[follows]] = place[follows]
         self.added[...] += len(new.action)
+        return place
 
-    def sample(self, draws: np.random.Generator, shape: tuple[int, ...]) -> Samples:
-        """So many transitions, each as likely as any other."""
+    def sample(self, draws: np.random.Generator, shape: tuple[int, ...], steps: int = 1) -> Samples:
+        """So many transitions, each as likely as any other.
+
+        With several `steps`, each together with those that followed it in its episode: the reward
+        is what they earned, the rest is as after the last of them.
+        """
         index = draws.integers(0, min(int(self.added), self.capacity), shape)
-        return Samples(*(array[index] for array in self.storage))
+        first = Samples(*(array[index] for array in self.storage))
+        if steps == 1:
+            return first
+        stored, last = self.storage, index
+        reward, discount = first.reward, first.discount
+        for _ in range(steps - 1):
+            following = self.successor[last]
+            goes_on = following >= 0
+            last = np.where(goes_on, following, last)
+            reward = reward + np.where(goes_on, discount * stored.reward[last], 0.0)
+            discount = np.where(goes_on, discount * stored.discount[last], discount)
+        return first._replace(
+            reward=reward.astype(np.float32),
+            after=stored.after[last],
+            after_mask=stored.after_mask[last],
+            terminated=stored.terminated[last],
+            discount=discount.astype(np.float32),
+        )
 
 
 class Ring(eqx.Module):

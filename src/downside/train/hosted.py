@@ -54,6 +54,7 @@ class HostedLoop:
         self._accumulated, self._discount = np.zeros(count), np.ones(count)
         self._rewards, self._lengths = np.zeros(count), np.zeros(count)
         self._fresh = np.ones(count, bool)
+        self._latest = np.full(count, -1)
 
     def _act(self, program: Program, run: HostedRun, actions: Int[np.ndarray, " n"]) -> None:
         """Steps all environments and remembers what happened."""
@@ -62,7 +63,8 @@ class HostedLoop:
             run.start_masks.add(self._masks[self._fresh])
         seen = self.host.step(actions)
         lived = seen.lived
-        run.replay.add(
+        gamma = program.settings.gamma
+        self._latest[lived] = run.replay.add(
             Samples(
                 self._observations[lived],
                 self._accumulated[lived],
@@ -72,10 +74,12 @@ class HostedLoop:
                 seen.after[lived],
                 seen.after_masks[lived],
                 seen.terminated[lived],
-            )
+                np.full(lived.sum(), gamma),
+            ),
+            self._latest[lived],
         )
         self._accumulated = self._accumulated + np.where(lived, self._discount * seen.rewards, 0.0)
-        self._discount = np.where(lived, program.settings.gamma * self._discount, self._discount)
+        self._discount = np.where(lived, gamma * self._discount, self._discount)
         self._rewards += np.where(lived, seen.rewards, 0.0)
         self._lengths += lived
         if seen.over.any():
@@ -86,6 +90,7 @@ class HostedLoop:
                 (self._discount, 1.0),
                 (self._rewards, 0.0),
                 (self._lengths, 0.0),
+                (self._latest, -1),
             ):
                 array[seen.over] = value
         self._observations, self._masks, self._fresh = seen.observations, seen.masks, seen.started
@@ -138,7 +143,7 @@ class HostedLoop:
                 if tick == 0:  # computed while the environments are being stepped
                     draws = streams.of("updates", number)
                     shape = (settings.updates_per_step, settings.batch_size)
-                    samples = run.replay.sample(draws, shape)
+                    samples = run.replay.sample(draws, shape, settings.n_steps)
                     noise = draws.standard_normal(shape, np.float32)
                     learner, loss = update(learner, fixed, samples, noise)
                     losses.append(loss)

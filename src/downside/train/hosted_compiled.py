@@ -108,20 +108,21 @@ def _split(tree: Any) -> tuple[Any, Any]:
 def _decision(
     algorithm: AbstractAlgorithm, goal: Goal, lived: Any, amount: Float[Array, ""]
 ) -> Decision:
-    """A transition (`Samples`) as a decision with one action and one outcome, relabelled."""
-    s, c = lived.accumulated, lived.discount_so_far
-    after_s, after_c = s + c * lived.reward, algorithm.gamma * c
+    """A transition (`Samples`) as a decision with one action and one outcome, as if `amount` more
+    had been earned before it."""
+    s, c = lived.accumulated + amount, lived.discount_so_far
+    after_s, after_c = s + c * lived.reward, lived.discount * c
     observation = jnp.concatenate([lived.observation, algorithm.remembered(s, c, goal)])
     after = jnp.concatenate([lived.after, algorithm.remembered(after_s, after_c, goal)])
-    observation, afters = algorithm.relabel(observation, after[None, None], amount)
     return Decision(
         observation,
         lived.action[None],
         jnp.ones(1),
         lived.reward[None, None],
-        afters,
+        after[None, None],
         lived.after_mask[None, None],
         lived.terminated[None, None],
+        lived.discount[None, None],
     )
 
 

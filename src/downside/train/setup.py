@@ -30,6 +30,11 @@ def agent_settings(
     """The preset for this kind of environment, with changes."""
     fixed = dict(algorithm.fixed)
     if in_jax:
+        if changes.get("n_steps", 1) != 1:
+            raise ValueError(
+                f"`n_steps` must be 1 for an environment written in JAX, got "
+                f"{changes['n_steps']!r}: what follows a step is simulated there."
+            )
         changes = translate(changes, int(changes.get("num_envs", num_envs or 1)))
         return settings(preset, changes, fixed, algorithm.preset)
     defaults = dict(LIVED)
