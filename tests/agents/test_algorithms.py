@@ -359,3 +359,29 @@ def test_more_levels_than_needed_change_nothing():
         one.learned_outer_step(one.first_goal(start), start, unused, 1.0) for one in (plain, padded)
     ]
     np.testing.assert_allclose(goals[1].absolute()(z), goals[0].absolute()(z), rtol=1e-6)
+
+
+def test_the_outer_step_from_episodes_moves_shape_and_place():
+    algorithm = srm("0.5*cvar(0.5)+0.5*cvar(0.25)")
+    returns = jnp.array([0.0, 4.0, 8.0, 12.0])
+    goal = aim([-3.0, 3.0], algorithm.objective.drops, 1.0)
+    # The quantiles at 0.25 and 0.5 are 4 and 8. Slopes lost there: 0.5/0.25 and 0.5/0.5, so that
+    # the place is (2 * 4 + 8) / 3.
+    place = 16 / 3
+    found = algorithm.lived_outer_step(goal, returns, 1.0)
+    np.testing.assert_allclose(found.location, place, rtol=1e-6)
+    np.testing.assert_allclose(found.absolute().knots, [4, 8], rtol=1e-6)
+    half = algorithm.lived_outer_step(goal, returns, 0.5)
+    np.testing.assert_allclose(half.location, (1 + place) / 2, rtol=1e-6)
+    np.testing.assert_allclose(
+        half.utility.knots, [(-3 + 4 - place) / 2, (3 + 8 - place) / 2], rtol=1e-5
+    )
+
+
+def test_the_target_from_episodes_is_their_quantile():
+    algorithm = StaticCVaR.make(CVaR(0.5), SETTINGS)
+    returns = jnp.array([0.0, 4.0, 8.0, 12.0])
+    assert algorithm.lived_outer_step(number(2.0), returns, 1.0) == 8.0
+    assert algorithm.lived_outer_step(number(2.0), returns, 0.5) == 5.0
+    dqn = DQN.make(ds.Mean(), SETTINGS)
+    assert dqn.lived_outer_step(NO_GOAL, returns, 1.0) == NO_GOAL

@@ -50,7 +50,7 @@ def test_a_value_of_another_type_is_converted_or_refused_in_the_same_words():
         "critic='quantile'": "`critic` must be one of utility, quantiles, got 'quantile'. "
         "Did you mean 'quantiles'?",
         "optimiser='sgd'": "`optimiser` must be one of muon, adam, got 'sgd'.",
-        "outer=None": "`outer` must be one of simulated, learned, got None.",
+        "outer=None": "`outer` must be one of simulated, lived, learned, got None.",
         "hidden=128": "`hidden` must be widths of layers, e.g. (128, 128, 128), got 128.",
         "hidden=(16, 2.0)": "`hidden` must be widths of layers, e.g. (128, 128, 128), "
         "got (16, 2.0).",

@@ -184,7 +184,7 @@ def test_what_was_learned_survives_an_environment_that_breaks():
 def test_what_needs_a_simulator_is_refused():
     with pytest.raises(ValueError, match="`near_greedy` must be 0 for an environment that is not"):
         ds.QRSRM(Counter(), risk="cvar(0.5)", near_greedy=2)
-    with pytest.raises(ValueError, match="`outer` must be 'learned' for an environment that is"):
+    with pytest.raises(ValueError, match="`outer` must be 'lived' or 'learned' for an environment"):
         ds.QRSRM(Counter(), risk="cvar(0.5)", outer="simulated")
 
 

@@ -185,6 +185,13 @@ class AbstractAlgorithm(eqx.Module):
         del measured, rate, first
         return goal
 
+    def lived_outer_step(
+        self, goal: Goal, returns: Float[Array, " n"], rate: Float[Array, ""] | float
+    ) -> Goal:
+        """The next goal from the returns of the last episodes (in increasing order)."""
+        del returns, rate
+        return goal
+
     def learned_outer_step(
         self,
         goal: Goal,

@@ -125,11 +125,19 @@ class StaticCVaR(AbstractAlgorithm):
         self, goal: Target, measured: Measured, rate: float, first: Bool[Array, ""]
     ) -> Target:
         """The target whose policy has the highest CVaR; the first one is the α-quantile."""
-        count = measured.returns.shape[-1]
-        index = jnp.minimum(jnp.floor(self.alpha * count).astype(jnp.int32), count - 1)
-        quantile = measured.returns[jnp.argmax(measured.values), index]
+        quantile = self._quantile(measured.returns[jnp.argmax(measured.values)])
         found = refined_maximum(measured.goals, measured.values)
         return jnp.where(first, quantile, goal + rate * (found - goal))
+
+    def lived_outer_step(
+        self, goal: Target, returns: Float[Array, " n"], rate: Float[Array, ""] | float
+    ) -> Target:
+        """The α-quantile of the returns."""
+        return goal + rate * (self._quantile(returns) - goal)
+
+    def _quantile(self, returns: Float[Array, " n"]) -> Float[Array, ""]:
+        count = returns.shape[0]
+        return returns[jnp.minimum(jnp.floor(self.alpha * count).astype(jnp.int32), count - 1)]
 
     def learned_outer_step(
         self,

@@ -146,6 +146,15 @@ class SRM(AbstractAlgorithm):
         knots = goal.utility.knots + step * (knots - goal.utility.knots)
         return Aim(self.objective.utility(knots), location)
 
+    def lived_outer_step(
+        self, goal: Aim, returns: Float[Array, " n"], rate: Float[Array, ""] | float
+    ) -> Aim:
+        """Both the shape and the place from the returns."""
+        place, knots = self._shape(self.objective.quantiles(returns))
+        knots = goal.utility.knots + rate * (knots - goal.utility.knots)
+        location = goal.location + rate * (place - goal.location)
+        return Aim(self.objective.utility(knots), location)
+
     def learned_outer_step(
         self,
         goal: Aim,

@@ -11,7 +11,7 @@ import numpy as np
 ACTIVATIONS = ("silu", "relu", "gelu", "tanh")
 OPTIMISERS = ("muon", "adam")
 CRITICS = ("utility", "quantiles")
-OUTERS = ("simulated", "learned")
+OUTERS = ("simulated", "lived", "learned")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -98,9 +98,10 @@ class Settings:
     environment does not see it, so a decision teaches about many of them."""
 
     # --- the outer step -----------------------------------------------------------------------
-    outer: Literal["simulated", "learned"] = "simulated"
+    outer: Literal["simulated", "lived", "learned"] = "simulated"
     """Where the outer step finds the return distribution of the start: in episodes of the greedy
-    policy, with a search over a common shift of the knots, or in the learned quantiles."""
+    policy, simulated for it, with a search over a common shift of the knots; in the last episodes
+    of training, where nothing can be simulated; or in the learned quantiles, as in the paper."""
     outer_interval: int = 400
     """Updates between two outer steps, a multiple of `updates_per_step`."""
     outer_episodes: int = 4096
@@ -202,7 +203,7 @@ LIVED: Mapping[str, Any] = {
     "exploration_final": 0.02,
     "exploration_fraction": 0.1,
     "relabel": 0.0,
-    "outer": "learned",
+    "outer": "lived",
     "outer_interval": 500,
     "shifts": 1,
     "neutral_fraction": 0.2,

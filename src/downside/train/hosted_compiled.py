@@ -142,6 +142,9 @@ def outer_step(
     """The next goal, the policy to keep, and the value of the present one."""
     value = algorithm.objective.value(window)
     moved, predicted = learned_goal(program, algorithm, networks, goal, has_goal, key)
+    if program.settings.outer == "lived":
+        rate = jnp.where(has_goal, program.settings.outer_rate, 1.0)
+        moved = algorithm.lived_outer_step(goal, window, rate)
     better = ~judged | (value > kept.value)
     # Until policies are judged the latest one is kept, at no value: any that is judged beats it.
     candidate = Kept(networks, goal, jnp.where(judged, value, -jnp.inf))

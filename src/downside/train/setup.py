@@ -9,15 +9,17 @@ from downside.agents import AbstractAlgorithm, Settings, settings
 from downside.agents.settings import LIVED
 from downside.train.sb3 import POLICIES, translate
 
-_NOT_HOSTED: Mapping[str, Any] = {
-    "near_greedy": 0,
-    "random_actions": 0,
-    "outer": "learned",
-    "shifts": 1,
-    "distribution_fraction": 0.0,
-    "rescale_until": 0.0,
+_NOT_HOSTED: Mapping[str, tuple[Any, ...]] = {
+    "near_greedy": (0,),
+    "random_actions": (0,),
+    "outer": ("lived", "learned"),
+    "shifts": (1,),
+    "distribution_fraction": (0.0,),
+    "rescale_until": (0.0,),
 }
-"""What needs an environment that can be simulated from any state."""
+"""What is left where an environment cannot be simulated from any state."""
+_NOT_IN_JAX: Mapping[str, tuple[Any, ...]] = {"n_steps": (1,), "outer": ("simulated", "learned")}
+"""What is left where it can."""
 
 
 def agent_settings(
@@ -30,11 +32,7 @@ def agent_settings(
     """The preset for this kind of environment, with changes."""
     fixed = dict(algorithm.fixed)
     if in_jax:
-        if changes.get("n_steps", 1) != 1:
-            raise ValueError(
-                f"`n_steps` must be 1 for an environment written in JAX, got "
-                f"{changes['n_steps']!r}: what follows a step is simulated there."
-            )
+        _refuse(changes, _NOT_IN_JAX, "written in JAX", "what follows is simulated there")
         changes = translate(changes, int(changes.get("num_envs", num_envs or 1)))
         return settings(preset, changes, fixed, algorithm.preset)
     defaults = dict(LIVED)
@@ -44,18 +42,25 @@ def agent_settings(
         ratio = LIVED["updates_per_step"] / LIVED["num_envs"]
         defaults["updates_per_step"] = max(1, round(ratio * num_envs))
         defaults["update_interval"] = max(1, round(1 / (ratio * num_envs)))
-    for name, value in _NOT_HOSTED.items():
-        if changes.get(name, value) != value:
-            raise ValueError(
-                f"`{name}` must be {value!r} for an environment that is not written in JAX, "
-                f"got {changes[name]!r}: it cannot be simulated from any state."
-            )
+    _refuse(changes, _NOT_HOSTED, "that is not written in JAX", "it cannot be simulated")
     changes = translate(changes, int(changes.get("num_envs", num_envs or LIVED["num_envs"])))
     if preset == "default":
         updates = changes.get("updates_per_step", defaults["updates_per_step"])
         whole = max(1, round(defaults["outer_interval"] / updates)) if updates else 1
         defaults["outer_interval"] = whole * updates
-    return settings(preset, changes, {**fixed, **_NOT_HOSTED}, defaults)
+    only = {name: allowed[0] for name, allowed in _NOT_HOSTED.items() if len(allowed) == 1}
+    return settings(preset, changes, {**fixed, **only}, defaults)
+
+
+def _refuse(
+    changes: Mapping[str, Any], allowed: Mapping[str, tuple[Any, ...]], kind: str, why: str
+) -> None:
+    for name, values in allowed.items():
+        if name in changes and changes[name] not in values:
+            raise ValueError(
+                f"`{name}` must be {' or '.join(map(repr, values))} for an environment {kind}, "
+                f"got {changes[name]!r}: {why}."
+            )
 
 
 def environment(policy: Any, env: Any) -> Any:
