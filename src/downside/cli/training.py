@@ -131,6 +131,8 @@ class Evaluate:
     """How many; by default as many as are cheap."""
     seed: int | None = None
     """Of the episodes."""
+    video: bool = False
+    """Film a median episode and two of the worst, into RUN/videos."""
     json: bool = False
     """Print JSON, for other programs."""
 
@@ -146,8 +148,25 @@ class Evaluate:
         seed = EVALUATION_SEED + agent.seed if self.seed is None else self.seed
         found = evaluate(agent, episodes=self.episodes, seed=seed)
         shown = _show(self.run_folder, agent, found, risks, quiet=self.json)
+        if self.video:
+            shown["videos"] = self._film(agent, seed)
         if self.json:
             print_json(shown)
+
+    def _film(self, agent: Any, seed: int) -> list[str]:
+        """Writes the videos; says where unless JSON is wanted."""
+        from pathlib import Path
+
+        from downside.evaluation import chosen_replays, film
+
+        path = Path(self.run_folder)
+        folder = (path if path.is_dir() else path.parent) / "videos"
+        made = [str(film(agent, one, folder)) for one in chosen_replays(agent, seed=seed)]
+        if not self.json:
+            from rich.console import Console
+
+            Console(soft_wrap=True).print("\n".join(["Videos:", *made]), highlight=False)
+        return made
 
 
 @dataclasses.dataclass(frozen=True)

@@ -6,7 +6,15 @@ import numpy as np
 
 from downside.envs import AbstractJaxEnv, AmericanPut
 from downside.envs.american_put import EXERCISE
-from downside.evaluation import Evaluation, evaluate
+from downside.evaluation import (
+    Evaluation,
+    Frame,
+    Replay,
+    can_be_shown,
+    chosen_replays,
+    evaluate,
+    frames,
+)
 from downside.exact import Plan, solve
 from downside.explanation import Story, explain
 from downside.train import Agent
@@ -32,6 +40,8 @@ class Chapter:
     """The highest value that any policy can have, where it is known."""
     boundary: tuple[float | None, ...] | None = None
     """For an option: the price at which exercise begins, at each time."""
+    strips: tuple[tuple[Replay, tuple[Frame, ...]], ...] = ()
+    """Two episodes in pictures, where the environment can be drawn."""
 
 
 def make_chapter(
@@ -67,7 +77,21 @@ def make_chapter(
         about=_about(subject),
         optimum=_optimum(subject, optimum),
         boundary=_boundary(subject),
+        strips=_strips(subject, episode_seed),
     )
+
+
+def _strips(subject: Subject, seed: int) -> tuple[tuple[Replay, tuple[Frame, ...]], ...]:
+    """One of the worst episodes and a median one. Not of our own problems, which are a chart."""
+    if isinstance(subject, Plan) or isinstance(subject.env, AbstractJaxEnv):
+        return ()
+    if not can_be_shown(subject):
+        return ()
+    _, bad, median = chosen_replays(subject, seed=seed)
+    try:
+        return tuple((one, tuple(frames(subject, one))) for one in (bad, median))
+    except ValueError:  # not determined by its seed: what was chosen cannot be shown
+        return ()
 
 
 def _optimum(subject: Subject, optimum: float | bool | None) -> float | None:

@@ -1,5 +1,7 @@
 """A chapter as plain numbers and text, for the page: rounded, thinned out, and never too much."""
 
+import base64
+import io
 import math
 from collections.abc import Sequence
 from typing import Any
@@ -18,6 +20,8 @@ MOST_STEPS = 2_500
 """Steps of a report, all episodes together: about 2 MB."""
 _QUANTILES = 40
 _BINS = 60
+_WIDTH = 220
+"""Of a picture in a strip, in pixels."""
 
 
 def chapter_data(chapter: Chapter, measures: Sequence[str], most_steps: int) -> dict[str, Any]:
@@ -62,6 +66,33 @@ def chapter_data(chapter: Chapter, measures: Sequence[str], most_steps: int) -> 
         "calibration": _calibration(story),
         "episodes": [episode_data(one, most_steps // count) for one in story.episodes],
     }
+
+
+def strip_data(chapter: Chapter) -> list[dict[str, Any]]:
+    """The two episodes in pictures."""
+    return [
+        {
+            "name": "One of the worst fifth" if "worst" in replay.name else "The median episode",
+            "value": _short(replay.value),
+            "length": replay.length,
+            "frames": [
+                {"time": one.time, "earned": _short(one.earned), "source": _picture(one.picture)}
+                for one in taken
+            ],
+        }
+        for replay, taken in chapter.strips
+    ]
+
+
+def _picture(picture: np.ndarray) -> str:
+    """A small JPEG as an address."""
+    from PIL import Image
+
+    image = Image.fromarray(picture)
+    image.thumbnail((_WIDTH, _WIDTH))
+    out = io.BytesIO()
+    image.save(out, "JPEG", quality=80)
+    return "data:image/jpeg;base64," + base64.b64encode(out.getvalue()).decode()
 
 
 def verdict(chapter: Chapter) -> dict[str, str]:

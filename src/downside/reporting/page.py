@@ -13,7 +13,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescap
 from downside._files import write_text
 from downside.exact import Plan
 from downside.reporting.chapters import Chapter, Subject, make_chapter
-from downside.reporting.data import MOST_STEPS, TAIL, chapter_data
+from downside.reporting.data import MOST_STEPS, TAIL, chapter_data, strip_data
 
 _MOST_MEASURES = 6
 
@@ -87,6 +87,7 @@ def render(chapters: Sequence[Chapter], *, title: str | None = None) -> str:
         chapters=data,
         measures=measures,
         tail=TAIL,
+        strips=[(one.label, strip_data(one)) for one in chapters if one.strips],
         data={"chapters": data, "measures": measures, "tail": TAIL},
         style=style,
         script=script,

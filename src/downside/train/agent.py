@@ -338,14 +338,15 @@ class Agent:
         """The learned quantiles of every action's return from here on, in increasing order."""
         return self.policy.quantiles(observation)
 
-    def wrap(self, env: Any = None) -> Any:
+    def wrap(self, env: Any = None, *, render_mode: str | None = None) -> Any:
         """An environment as the agent wants to see it, with what it remembers appended.
 
         Arguments:
             env: a Gymnasium environment or vector environment; by default a new one of the kind
                 that the agent was trained on.
+            render_mode: of the new one, for example "rgb_array" for pictures.
         """
-        return self.policy.wrap(env)
+        return self.policy.wrap(env, render_mode)
 
     def simulate_returns(self, episodes: int, seed: int) -> Float[np.ndarray, " episodes"]:
         """The discounted returns of so many episodes of the greedy policy, under fresh noise."""

@@ -104,11 +104,12 @@ class Host:
             after, after_masks, rewards, terminated, over, lived, observations, masks, started
         )
 
-    def another(self) -> gym.Env | None:
+    def another(self, render_mode: str | None = None) -> gym.Env | None:
         """A new environment of the same kind, or None if nobody knows how to make one."""
         if self._id is None:
             return None
-        return gym.make(self._id, **self.parameters)
+        pictures = {} if render_mode is None else {"render_mode": render_mode}
+        return gym.make(self._id, **{**self.parameters, **pictures})
 
     def for_evaluation(self, episodes: int) -> "Host":
         """Environments to evaluate a policy in: new ones where they can be made."""

@@ -134,9 +134,9 @@ class Policy:
 
     # --- whole episodes -----------------------------------------------------------------------
 
-    def wrap(self, env: Any = None) -> Any:
+    def wrap(self, env: Any = None, render_mode: str | None = None) -> Any:
         """An environment with what the agent remembers appended to its observations."""
-        env = self._another() if env is None else env
+        env = self._another(render_mode) if env is None else env
         vector = isinstance(env, gym.vector.VectorEnv)
         gamma = self.algorithm.gamma
         if isinstance(self.algorithm, SRM):
@@ -146,11 +146,11 @@ class Policy:
             return (VectorTargetAware if vector else TargetAware)(env, gamma=gamma, b=target)
         return env
 
-    def _another(self) -> gym.Env:
+    def _another(self, render_mode: str | None) -> gym.Env:
         """A new environment like the one the agent was trained on."""
         if not isinstance(self.env, Host):
-            return GymnasiumFace(core=self.env)
-        made = self.env.another()
+            return GymnasiumFace(core=self.env, render_mode=render_mode)
+        made = self.env.another(render_mode)
         if made is None:
             raise ValueError(
                 f"`env` must be given: {self.env.name} is not registered, so that no second one "
