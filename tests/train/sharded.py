@@ -25,7 +25,7 @@ def trained(engine):
         **TINY,
     )
     return {
-        "devices": [next(iter(one.goal.location.devices())).id for one in agents],  # pyright: ignore
+        "devices": [next(iter(one.goal.location.devices())).id for one in agents],
         "returns": [one.simulate_returns(4, seed=0).tolist() for one in agents],
         "weights": [
             [np.asarray(leaf).tobytes().hex() for leaf in jax.tree.leaves(one.networks)]
