@@ -24,6 +24,9 @@ from downside.train import Agent
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+_ON_THE_CHORD = 0.02
+"""What is nearer to the chord, in units of the ranges, is no knee."""
+
 
 class Optimum(NamedTuple):
     """The best policy for a point's measure, by the planner."""
@@ -165,10 +168,10 @@ class Frontier:
         The one that lies farthest beyond the chord between the two ends, each axis in units of its
         range: with $u$ and $v$ the share of the way that a point keeps of `start` and has gained of
         `end` (1 and 0 at the start, 0 and 1 at the end), the largest $(u + v - 1) / \sqrt2$.
-        Dominated points do not count. None if no point lies beyond the chord, or if the ends are
-        not the better ones each by its own measure.
+        Dominated points do not count. None if no point lies beyond the chord by 0.02 or more, or
+        if the ends are not the better ones each by its own measure.
         """
-        best, farthest = None, 0.0
+        best, farthest = None, _ON_THE_CHORD
         for point in self.points[1:-1]:
             distance = self.beyond_chord(point)
             if distance is not None and distance > farthest and point not in self.dominated:
@@ -246,7 +249,7 @@ class Frontier:
         table = Table(title=title, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD)
         table.add_column("trained for", overflow="fold")
         for name in (str(self.start), str(self.end), "own value", "optimum", "short of it"):
-            table.add_column(name, justify="right")
+            table.add_column(name, justify="right", no_wrap=name != "short of it")
         table.add_column("")
         for point in self.points:
             known = point.optimum is not None

@@ -80,14 +80,12 @@ def trade(frontier: Frontier, point: Point) -> str:
     first, last = frontier.points[0], frontier.points[-1]
     across = first.by_start.value - last.by_start.value
     up = last.by_end.value - first.by_end.value
-    lost, gained = (
-        first.by_start.value - point.by_start.value,
-        point.by_end.value - first.by_end.value,
-    )
+    lost = first.by_start.value - point.by_start.value
+    gained = point.by_end.value - first.by_end.value
+    if lost < 0 or gained < 0:
+        return f"as good as the ends by {frontier.start} or by {frontier.end}"
     said = f"{number(lost)} less of {frontier.start} for {number(gained)} more of {frontier.end}"
-    if across > 0 and up > 0 and lost >= 0 and gained >= 0:
-        said += f": {percent(lost / across)} of the price for {percent(gained / up)} of the gain"
-    return said
+    return f"{said}: {percent(lost / across)} of the price for {percent(gained / up)} of the gain"
 
 
 def _dominated(frontier: Frontier) -> dict[str, str]:

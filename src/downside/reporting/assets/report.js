@@ -392,6 +392,7 @@
     const ys = points.flatMap((one) => [one.end_low, one.end_high]).concat(exact.map((one) => one.optimum_end));
     const label = `${curve.start} against ${curve.end}: ` + points.map((one) => `${one.risk}: ${say(one.start)}, ${say(one.end)}${one.note ? ", " + one.note : ""}`).join("; ") + ".";
     const height = Math.max(260, Math.min(460, Math.round(0.5 * (find("curve").clientWidth || 600))));
+    const labelled = [];
     chart("curve", { x: padded(xs, 0.05), y: padded(ys, 0.09), xName: `${curve.start} \u2192`, height, label }, (view) => {
       view.svg.append(make("text", { x: view.left + 5, y: view.top + 10 }, `\u2191 ${curve.end}`));
       view.svg.append(make("path", { d: line(exact.map((one) => [one.optimum_start, one.optimum_end]), view), stroke: "var(--green)", "stroke-width": 1.8, "stroke-dasharray": "6 4", fill: "none" }));
@@ -407,7 +408,10 @@
         }
         view.svg.append(make("circle", { cx: x, cy: y, r: here ? 7 : 5.5, fill: here ? "var(--orange)" : one.dominated ? "var(--card)" : "var(--blue)", stroke: here ? "var(--orange)" : colour, "stroke-width": 1.6 }));
         if (one.dominated) view.svg.append(make("path", { d: `M${x - 4} ${y - 4}L${x + 4} ${y + 4}M${x - 4} ${y + 4}L${x + 4} ${y - 4}`, stroke: here ? "var(--card)" : "var(--soft)", "stroke-width": 1.6 }));
-        if (points.length <= 15) view.svg.append(make("text", { x: x - 9, y: y + 15, "text-anchor": "end" }, say(one.weight)));
+        if (labelled.every(([a, b]) => Math.abs(a - x) > 34 || Math.abs(b - y) > 12)) {
+          labelled.push([x, y]);
+          view.svg.append(make("text", { x: x - 9, y: y + 15, "text-anchor": "end" }, say(one.weight)));
+        }
         const target = make("circle", { cx: x, cy: y, r: 15, fill: "transparent", "data-point": i });
         target.append(make("title", {}, `${one.risk}${one.note ? " (" + one.note + ")" : ""}`));
         target.addEventListener("click", () => choose(i));
