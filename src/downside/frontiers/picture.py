@@ -23,7 +23,9 @@ def draw(frontier: Frontier) -> "Figure":
     kept = [one for one in frontier.points if one not in frontier.dominated]
     across, up = [one.by_start.value for one in kept], [one.by_end.value for one in kept]
     axis.plot(across, up, color=_BLUE, linewidth=1.4, zorder=2)
-    _draw_points(axis, kept, _BLUE, "o", f"{frontier.agent}, {frontier.confidence * 100:g}%")
+    over = f"{len(frontier.seeds)} seeds" if len(frontier.seeds) > 1 else "episodes"
+    said = f"{frontier.agent}, {frontier.confidence * 100:g}% over {over}"
+    _draw_points(axis, kept, _BLUE, "o", said)
     if frontier.dominated:
         _draw_points(axis, frontier.dominated, _GREY, "X", "dominated by another point")
     knee = frontier.knee
@@ -36,7 +38,7 @@ def draw(frontier: Frontier) -> "Figure":
     for point in frontier.points:
         at = point.by_start.value, point.by_end.value
         axis.annotate(
-            f"{point.weight:g}", at, (-6, -7), textcoords="offset points", ha="right", va="top",
+            f"{point.weight:.3g}", at, (-6, -7), textcoords="offset points", ha="right", va="top",
             fontsize=8, color=_GREY,
         )  # fmt: skip
     title = f"{frontier.env}: from {frontier.start} to {frontier.end}".replace("$", r"\$")

@@ -393,7 +393,8 @@
     const label = `${curve.start} against ${curve.end}: ` + points.map((one) => `${one.risk}: ${say(one.start)}, ${say(one.end)}${one.note ? ", " + one.note : ""}`).join("; ") + ".";
     const height = Math.max(260, Math.min(460, Math.round(0.5 * (find("curve").clientWidth || 600))));
     const labelled = [];
-    chart("curve", { x: padded(xs, 0.05), y: padded(ys, 0.09), xName: `${curve.start} \u2192`, height, label }, (view) => {
+    const [low, high] = padded(ys, 0.09);
+    chart("curve", { x: padded(xs, 0.05), y: [low, high], yTicks: ticks(low, high, height / 50), xName: `${curve.start} \u2192`, height, label }, (view) => {
       view.svg.append(make("text", { x: view.left + 5, y: view.top + 10 }, `\u2191 ${curve.end}`));
       view.svg.append(make("path", { d: line(exact.map((one) => [one.optimum_start, one.optimum_end]), view), stroke: "var(--green)", "stroke-width": 1.8, "stroke-dasharray": "6 4", fill: "none" }));
       for (const one of exact) view.svg.append(make("rect", { x: view.X(one.optimum_start) - 3, y: view.Y(one.optimum_end) - 3, width: 6, height: 6, fill: "var(--green)" }));
