@@ -19,6 +19,7 @@ import statistics
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -66,7 +67,7 @@ TINY: dict[str, Any] = {
 # --- measuring --------------------------------------------------------------------------------
 
 
-def measure(part: str, risks: list[str], seeds: int, chunks: int, **arguments: Any) -> Row:
+def measure(part: str, risks: Sequence[str], seeds: int, chunks: int, **arguments: Any) -> Row:
     """A row: the same training twice, with other seeds."""
     engine = arguments.pop("engine", "threads")
     probe = ds.QRSRM(ENV, risk=risks[0], **arguments)
@@ -140,7 +141,7 @@ def measure_environments(tiny: dict[str, Any]) -> list[Row]:
 
 def measure_ratio(tiny: dict[str, Any], chunks: int) -> list[Row]:
     """35 agents together, and a single run of each measure in a process of its own."""
-    risks, seeds = (list(RISKS[:2]), 1) if tiny else (list(RISKS), SEEDS)
+    risks, seeds = (RISKS[:2], 1) if tiny else (RISKS, SEEDS)
     together = measure("together", risks, seeds, chunks, **SHORT, **tiny)
     rows = [together]
     for number in range(2 if tiny else len(RISKS)):

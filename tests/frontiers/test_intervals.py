@@ -33,8 +33,8 @@ def test_with_one_seed_the_interval_is_over_its_episodes():
 
 
 def both(first, second, confidence=0.95):
-    sides = [(valued(side, ds.Mean(), confidence), side) for side in (first, second)]
-    return difference(*sides, ds.Mean(), confidence)
+    ours, theirs = (valued(side, ds.Mean(), confidence) for side in (first, second))
+    return difference((ours, first), (theirs, second), ds.Mean(), confidence)
 
 
 def test_what_the_seeds_share_drops_out_of_a_difference():

@@ -1,12 +1,17 @@
 """`downside frontier`: agents between two risk measures, in one folder with a page."""
 
 import dataclasses
-from typing import Annotated, ClassVar
+from typing import TYPE_CHECKING, Annotated, ClassVar
 
 import tyro
 
 from downside.cli._common import as_parameters, print_json, unknown
 from downside.cli.training import AGENTS
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from downside.frontiers import Frontier as Curve
 
 
 @dataclasses.dataclass(frozen=True)
@@ -100,13 +105,11 @@ class Frontier:
             webbrowser.open(page.resolve().as_uri())
 
 
-def _show(found: "object", page: "object") -> None:
+def _show(found: "Curve", page: "Path") -> None:
     from rich.console import Console
 
-    from downside.frontiers import Frontier as Curve
     from downside.frontiers.page import cards
 
-    assert isinstance(found, Curve)
     console = Console(highlight=False)
     console.width = max(console.width, 100)
     console.print(found.table())
