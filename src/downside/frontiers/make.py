@@ -86,12 +86,17 @@ def frontier(
         raise ValueError(f"`seeds` must be one or more different whole numbers, got {seeds}.")
     agents = [
         agent(
-            env, risk=risk, seed=seed, preset=preset, env_kwargs=env_kwargs, network=network,
+            env,
+            risk=risk,
+            seed=seed,
+            preset=preset,
+            env_kwargs=env_kwargs,
+            network=network,
             **changes,
         )
         for _, risk in between
         for seed in seeds
-    ]  # fmt: skip
+    ]
     planned = _is_planned(agents[0], exact)
     work = _Work(
         env=env,
