@@ -7,7 +7,8 @@
 The rows go to results/scale.csv, how they were made to results/scale.json. Runs are shortened; each
 is done twice in one process, so that what is compiled is in the first only. `ratio` sets 35 agents
 (7 measures x 5 seeds) by `train_many` against single runs, each in a process of its own, which is
-what `downside train` does: one for each measure, counted five times.
+what `downside train` does: one for each measure, counted five times. Unset
+JAX_COMPILATION_CACHE_DIR first, or compiling costs nothing the second time.
 """
 
 import argparse
@@ -317,6 +318,7 @@ def main() -> None:
             about_path,
             "python benchmarks/scale.py",
             updates_of_a_whole_run=full_updates(),
+            compilation_cache="JAX_COMPILATION_CACHE_DIR" in os.environ,
             figures=summary(read_rows(path), os.cpu_count() or 1),
         )
     rows = read_rows(path)
