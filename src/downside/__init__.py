@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from downside.evaluation import Difference, Evaluation, compare, evaluate, evaluate_policy
     from downside.exact import FiniteMDP, Plan, certified_bounds, solve
     from downside.explanation import Story, explain
+    from downside.frontiers import Frontier, frontier
     from downside.reporting import report
     from downside.risk import (
         AbstractSpectralRisk,
@@ -68,6 +69,7 @@ __all__ = [
     "Evaluations",
     "Exponential",
     "FiniteMDP",
+    "Frontier",
     "Mean",
     "Plan",
     "QRCVaR",
@@ -87,6 +89,7 @@ __all__ = [
     "evaluate",
     "evaluate_policy",
     "explain",
+    "frontier",
     "load",
     "parse",
     "register",
@@ -126,6 +129,8 @@ _HOMES = {
     "Story": "downside.explanation",
     "explain": "downside.explanation",
     "report": "downside.reporting",
+    "Frontier": "downside.frontiers",
+    "frontier": "downside.frontiers",
     "evaluate_policy": "downside.evaluation",
     "FiniteMDP": "downside.exact",
     "Plan": "downside.exact",

@@ -83,8 +83,25 @@ def train_run(
             f"There is a run in {folder} already. Go on with it (`downside resume {folder}`), take "
             "another folder or seed, or delete it."
         )
+    about = describe_run(agent, total_timesteps, episodes)
+    write_text(folder / _RUN, json.dumps(about, indent=2) + "\n")
+    agent.tensorboard_log = folder
+    agent.learn(
+        about["total_timesteps"],
+        callback=[callback, Checkpoints(folder, every_seconds=every_seconds)],
+        tb_log_name="log",
+        progress_bar=progress_bar,
+    )
+    return value_run(agent, folder, episodes)
+
+
+def describe_run(
+    agent: Agent, total_timesteps: int | None = None, episodes: int | None = None
+) -> dict[str, Any]:
+    """What is asked for in a run, as its folder says it; plain types, for JSON."""
     wanted = agent.settings.total_timesteps if total_timesteps is None else int(total_timesteps)
-    about = {
+    settings = dataclasses.asdict(agent.settings)
+    return {
         "agent": type(agent).__name__,
         "env": agent.origin.as_json(),
         "risk": str(agent.risk),
@@ -92,20 +109,44 @@ def train_run(
         "preset": agent.preset,
         "total_timesteps": wanted,
         "episodes": episodes,
-        "settings": dataclasses.asdict(agent.settings),
+        "settings": {**settings, "hidden": list(settings["hidden"])},
         "versions": {
             name: importlib.metadata.version(name) for name in ("downside", "jax", "gymnasium")
         },
     }
+
+
+def keep_run(
+    agent: Agent,
+    folder: str | Path,
+    *,
+    total_timesteps: int | None = None,
+    episodes: int | None = None,
+    risks: Iterable[AbstractSpectralRisk | str] = (),
+) -> Evaluation:
+    """Makes the run folder of an agent that is trained already (by `train_agents`), and values it.
+
+    Arguments:
+        agent: the agent.
+        folder: where its run is to be.
+        total_timesteps: what its training was asked for.
+        episodes: fresh episodes that it is valued in.
+        risks: measures beside its own that it is valued by.
+    """
+    folder = Path(folder)
+    about = describe_run(agent, total_timesteps, episodes)
     write_text(folder / _RUN, json.dumps(about, indent=2) + "\n")
-    agent.tensorboard_log = folder
-    agent.learn(
-        wanted,
-        callback=[callback, Checkpoints(folder, every_seconds=every_seconds)],
-        tb_log_name="log",
-        progress_bar=progress_bar,
-    )
-    return value_run(agent, folder, episodes)
+    Checkpoints(folder).on_end(agent)
+    return value_run(agent, folder, episodes, risks)
+
+
+def read_returns(folder: str | Path) -> Evaluation | None:
+    """The fresh episodes of a finished run; None if it has none yet."""
+    folder = Path(folder)
+    if not ((folder / _EVALUATION).exists() and (folder / _RETURNS).exists()):
+        return None
+    seed = json.loads((folder / _EVALUATION).read_text(encoding="utf-8"))["seed"]
+    return Evaluation(np.load(folder / _RETURNS, allow_pickle=False), seed=seed)
 
 
 def resume_run(

@@ -1,3 +1,9 @@
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
 import equinox as eqx
 import jax
 import numpy as np
@@ -7,7 +13,10 @@ import downside as ds
 from downside.train.many import _group_size
 from downside.train.program import make_program
 
+from .sharded import trained
 from .tiny import CHUNK, ENV, TINY, TWO
+
+ROOT = Path(__file__).parents[2]
 
 RISKS = ["mean", "cvar(0.5)", "exponential(4)"]
 
@@ -57,6 +66,38 @@ def test_in_threads_each_is_what_it_would_be_alone_bit_for_bit():
     alone = ds.QRSRM(ENV, risk="cvar(0.5)", seed=1, **TINY).learn(TWO)
     assert eqx.tree_equal(agents[1]._run, alone._run)
     assert not eqx.tree_equal(agents[2].networks, alone.networks)
+
+
+@pytest.mark.parametrize(
+    ("engine", "devices"),
+    [
+        ("threads", 2),
+        pytest.param("threads", 4, marks=pytest.mark.long),
+        pytest.param("vmap", 4, marks=pytest.mark.long),
+    ],
+)
+def test_several_devices_share_the_agents_and_change_nothing(engine, devices):
+    forced = {
+        "XLA_FLAGS": f"--xla_force_host_platform_device_count={devices}",
+        "JAX_PLATFORMS": "cpu",
+        "JAX_DISABLE_MOST_OPTIMIZATIONS": "1",  # as here, so that bits can be compared
+        "JAX_COMPILATION_CACHE_DIR": str(ROOT / ".jax_cache"),
+        "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0.2",
+    }
+    said = subprocess.run(
+        [sys.executable, "-m", "tests.train.sharded", engine],
+        capture_output=True,
+        text=True,
+        check=True,
+        cwd=ROOT,
+        env={**os.environ, **forced},
+    ).stdout
+    many, one = json.loads(said), trained(engine)
+    assert set(many["devices"]) == set(range(devices))
+    assert set(one["devices"]) == {0}
+    if engine == "threads":
+        assert many["weights"] == one["weights"]
+    np.testing.assert_allclose(many["returns"], one["returns"], rtol=2e-3, atol=2e-4)
 
 
 def test_as_many_as_fit_into_memory_are_batched(many, monkeypatch):

@@ -6,6 +6,7 @@ from typing import Annotated, Any
 
 import tyro
 
+from downside.cli.frontier import Frontier
 from downside.cli.lists import Envs, Risks
 from downside.cli.planning import Solve
 from downside.cli.reproducing import Reproduce
@@ -24,6 +25,7 @@ Command = (
     | Annotated[Runs, tyro.conf.subcommand("runs")]
     | Annotated[Explain, tyro.conf.subcommand("explain")]
     | Annotated[Report, tyro.conf.subcommand("report")]
+    | Annotated[Frontier, tyro.conf.subcommand("frontier")]
     | Annotated[Solve, tyro.conf.subcommand("solve")]
     | Annotated[Envs, tyro.conf.subcommand("envs")]
     | Annotated[Risks, tyro.conf.subcommand("risks")]
@@ -55,7 +57,10 @@ def main(arguments: list[str] | None = None) -> None:
 
 def _parsed(arguments: list[str]) -> Any:
     kind: Any = Command
-    if arguments[:1] == ["train"]:  # with a flag for every setting, which takes JAX to know
+    if arguments[:1] in (
+        ["train"],
+        ["frontier"],
+    ):  # with a flag for every setting, which takes JAX to know
         from downside.cli.settings import with_settings
 
         kind = with_settings(Command)

@@ -1,4 +1,4 @@
-"""A flag of `downside train` for every field of `Settings`; left out, the preset's value holds."""
+"""A flag for every field of `Settings`; left out, the preset's value holds."""
 
 import ast
 import dataclasses
@@ -9,11 +9,10 @@ from typing import Annotated, Any, get_type_hints
 import tyro
 
 from downside.agents import Settings
-from downside.cli.training import Train
 
 
 def with_settings(commands: Any) -> Any:
-    """The union of commands with `Train` in it replaced by one that knows all settings."""
+    """The union of commands, those that have `changes` replaced by ones that know all settings."""
     hints, said = get_type_hints(Settings), _docstrings(Settings)
     fields = [
         (
@@ -31,14 +30,16 @@ def with_settings(commands: Any) -> Any:
         if field.name != "total_timesteps"  # --steps
     ]
     names = tuple(name for name, _, _ in fields)
-    namespace = {"changes": names, "__doc__": Train.__doc__}
-    full = dataclasses.make_dataclass(
-        "Train", fields, bases=(Train,), frozen=True, namespace=namespace
-    )
-    parts = [one for one in commands.__args__ if one.__origin__ is not Train]
-    union: Any = Annotated[full, tyro.conf.subcommand("train")]
-    for one in parts:
-        union = union | one
+    union: Any = None
+    for one in commands.__args__:
+        kind, about = one.__origin__, one.__metadata__
+        if hasattr(kind, "changes"):
+            namespace = {"changes": names, "__doc__": kind.__doc__}
+            kind = dataclasses.make_dataclass(
+                kind.__name__, fields, bases=(kind,), frozen=True, namespace=namespace
+            )
+        part: Any = Annotated[kind, *about]
+        union = part if union is None else union | part
     return union
 
 

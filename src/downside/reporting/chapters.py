@@ -48,6 +48,7 @@ def make_chapter(
     subject: Subject,
     *,
     label: str | None = None,
+    evaluation: Evaluation | None = None,
     episodes: int | None = None,
     told: int = 3,
     checks: int = 500,
@@ -59,6 +60,7 @@ def make_chapter(
     Arguments:
         subject: what the chapter is about.
         label: what to call it; if left out, what it is.
+        evaluation: its fresh episodes, if it has been valued already.
         episodes: fresh episodes that it is valued in, by default 20,000, or 1,000 where they are
             slow.
         told: episodes that are told step by step.
@@ -69,11 +71,12 @@ def make_chapter(
     story = explain(subject, episode_seed=episode_seed, episodes=told, checks=checks, label=label)
     if episodes is None:
         episodes = min(_EPISODES, getattr(subject, "default_episodes", _EPISODES))
-    found = evaluate(subject, episodes=episodes, label=story.label)
+    if evaluation is None:
+        evaluation = evaluate(subject, episodes=episodes, label=story.label)
     return Chapter(
         label=story.label,
         story=story,
-        evaluation=found,
+        evaluation=evaluation,
         about=_about(subject),
         optimum=_optimum(subject, optimum),
         boundary=_boundary(subject),

@@ -3,7 +3,7 @@
 import base64
 import functools
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -74,9 +74,23 @@ def report(
     return path
 
 
-def render(chapters: Sequence[Chapter], *, title: str | None = None) -> str:
-    """The page itself."""
+def render(
+    chapters: Sequence[Chapter],
+    *,
+    title: str | None = None,
+    frontier: Mapping[str, Any] | None = None,
+) -> str:
+    """The page itself.
+
+    Arguments:
+        chapters: what it is about.
+        title: of the page.
+        frontier: if the chapters are the points of a frontier, what to show of the curve, as
+            `downside.frontiers.page` makes it.
+    """
     own = list(dict.fromkeys(str(one.story.risk) for one in chapters))[:_MOST_MEASURES]
+    if frontier is not None:
+        own = [frontier["start"], frontier["end"]]
     measures = list(dict.fromkeys([*own, "mean", TAIL]))
     most = MOST_STEPS // len(chapters)
     data = [chapter_data(one, measures, most) for one in chapters]
@@ -88,7 +102,8 @@ def render(chapters: Sequence[Chapter], *, title: str | None = None) -> str:
         measures=measures,
         tail=TAIL,
         strips=[(one.label, strip_data(one)) for one in chapters if one.strips],
-        data={"chapters": data, "measures": measures, "tail": TAIL},
+        frontier=frontier,
+        data={"chapters": data, "measures": measures, "tail": TAIL, "frontier": frontier},
         style=style,
         script=script,
         style_hash=_hash(style),

@@ -2,13 +2,18 @@
 
 On a CPU each agent runs on a core of its own, as many at a time as there are cores: batched, the
 small matrices of many agents multiply more slowly than one after the other (docs/agents.md has the
-measurement). On an accelerator they are one batch, in one program.
+measurement). On an accelerator they are one batch, in one program. Where there are several devices
+each takes its share: agents need nothing of each other.
 """
 
+import contextlib
+import functools
+import math
 import os
+import queue
 import threading
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from typing import Any
 
@@ -49,7 +54,8 @@ def train_many(
 
     Measures are data to the program: it is compiled once for all that have as many levels. With
     the engine "threads" each agent is bit for bit what it would be if it were trained alone; with
-    "vmap", up to rounding.
+    "vmap", up to rounding. All devices of the process (`jax.local_devices()`) take part, unless
+    `jax.config` names a default device; each compiles the program once.
 
     Arguments:
         env: an environment written in JAX, as for a single agent.
@@ -62,8 +68,8 @@ def train_many(
         network: as for a single agent.
         engine: "threads", an agent to a core, or "vmap", all agents in one batch; by default the
             first on a CPU and the second elsewhere.
-        together: how many agents at a time; by default as many as there are cores, or as fit into
-            memory.
+        together: how many agents at a time ("threads"), or in a batch ("vmap"); by default as many
+            as there are cores, or as fit into the memory of a device.
         progress_bar: whether to show how far it is.
         **changes: any field of `ds.Settings`, by name.
 
@@ -90,6 +96,35 @@ def train_many(
     ]
     if not agents:
         raise ValueError("`risks` and `seeds` must each have at least one entry, got none.")
+    train_agents(
+        agents,
+        total_timesteps=total_timesteps,
+        engine=engine,
+        together=together,
+        progress_bar=progress_bar,
+    )
+    return agents
+
+
+def train_agents(
+    agents: Sequence[Agent],
+    *,
+    total_timesteps: int | None = None,
+    engine: str | None = None,
+    together: int | None = None,
+    finished: Callable[[Agent], None] | None = None,
+    progress_bar: bool = False,
+) -> None:
+    """Trains agents that differ in nothing but their measure and seed, as `train_many` does.
+
+    Arguments:
+        agents: agents that have not learned yet.
+        total_timesteps: environment steps of each agent.
+        engine: as for `train_many`.
+        together: as for `train_many`.
+        finished: called with each agent when it is trained, in the thread that trained it.
+        progress_bar: whether to show how far it is.
+    """
     if engine is None:
         engine = "threads" if jax.default_backend() == "cpu" else "vmap"
     if engine not in ("threads", "vmap"):
@@ -100,27 +135,65 @@ def train_many(
         raise ValueError(f"`together` must be a whole number >= 1, got {together!r}.")
     title = f"{agents[0].name}, {len(agents)} agents"
     with TrainingBar(title, disable=not progress_bar) as bar:
-        if engine == "threads":
-            _train_in_threads(agents, total_timesteps, together or _cores(), bar)
-        else:
-            _train_in_batches(agents, total_timesteps, together, bar)
-    return agents
+        train = _train_in_threads if engine == "threads" else _train_in_batches
+        train(agents, total_timesteps, together, bar, finished or (lambda _: None))
+
+
+# --- devices ----------------------------------------------------------------------------------
+
+Job = Callable[[Any, threading.Event], None]
+"""Takes its device, and looks now and then whether it is to stop."""
+
+
+def _devices() -> list[Any]:
+    """The devices that take part."""
+    chosen = jax.config.jax_default_device  # pyright: ignore[reportAttributeAccessIssue]
+    return jax.local_devices() if chosen is None else [chosen]
+
+
+def _share(jobs: Iterable[Job], workers: int) -> None:
+    """Does so many jobs at a time, each on a device that as few others as possible use."""
+    devices, stop = _devices(), threading.Event()
+    free: queue.SimpleQueue[Any] = queue.SimpleQueue()
+    for number in range(workers):
+        free.put(devices[number % len(devices)])
+
+    def work(job: Job) -> None:
+        device = free.get()
+        alone = len(devices) == 1  # nothing to say, and what is compiled is that of other calls
+        try:
+            with contextlib.nullcontext() if alone else jax.default_device(device):
+                job(device, stop)
+        finally:
+            free.put(device)
+
+    with ThreadPoolExecutor(workers) as pool:
+        waiting = [pool.submit(work, job) for job in jobs]
+        try:
+            for one in as_completed(waiting):
+                one.result()
+        finally:  # an error or Ctrl-C in one of them ends them all, after their present step
+            stop.set()
+            pool.shutdown(wait=False, cancel_futures=True)
 
 
 # --- an agent to a core -----------------------------------------------------------------------
 
 
 def _train_in_threads(
-    agents: Sequence[Agent], total_timesteps: int | None, workers: int, bar: TrainingBar
+    agents: Sequence[Agent],
+    total_timesteps: int | None,
+    together: int | None,
+    bar: TrainingBar,
+    finished: Callable[[Agent], None],
 ) -> None:
-    compiling = {_levels(one): threading.Lock() for one in agents}
+    compiling = {(_levels(one), place): threading.Lock() for one in agents for place in _devices()}
     done = dict.fromkeys(range(len(agents)), 0)
-    stop = threading.Event()
 
-    def train(number: int) -> None:
+    def train(number: int, device: Any, stop: threading.Event) -> None:
         agent = agents[number]
         steps = agent.training(total_timesteps)
-        with compiling[_levels(agent)]:  # whoever comes first compiles for those who wait
+        with compiling[_levels(agent), device]:  # whoever comes first compiles for those who wait
             next(steps)
         for done[number], total in steps:
             if stop.is_set():
@@ -128,15 +201,10 @@ def _train_in_threads(
             best = np.mean([one.history[-1]["best"] for one in agents if one.history])
             bar.update(sum(done.values()), total * len(agents), float(best))
         agent.settle()
+        finished(agent)
 
-    with ThreadPoolExecutor(workers) as pool:
-        waiting = [pool.submit(train, number) for number in range(len(agents))]
-        try:
-            for one in as_completed(waiting):
-                one.result()
-        finally:  # an error or Ctrl-C in one of them ends them all, after their present step
-            stop.set()
-            pool.shutdown(wait=False, cancel_futures=True)
+    at_a_time = _cores() if jax.default_backend() == "cpu" else len(_devices())
+    _share([functools.partial(train, i) for i in range(len(agents))], together or at_a_time)
 
 
 def _levels(agent: Agent) -> int:
@@ -151,19 +219,34 @@ def _cores() -> int:
 
 
 def _train_in_batches(
-    agents: Sequence[Agent], total_timesteps: int | None, together: int | None, bar: TrainingBar
+    agents: Sequence[Agent],
+    total_timesteps: int | None,
+    together: int | None,
+    bar: TrainingBar,
+    finished: Callable[[Agent], None],
 ) -> None:
-    first = agents[0]
+    first, devices = agents[0], len(_devices())
     wanted = check_timesteps(total_timesteps, first.settings)
     program = make_program(first._core, first.settings, first._make_trunk, wanted)
     levels = max(_levels(one) for one in agents)
-    size = together or _group_size(agents, program)
-    for begin in range(0, len(agents), size):
+    size = min(together or _group_size(agents, program), math.ceil(len(agents) / devices))
+    per_chunk = program.steps_per_chunk * program.timesteps_per_round
+    done = dict.fromkeys(range(0, len(agents), size), 0)
+
+    def train(begin: int, device: Any, stop: threading.Event) -> None:
+        del device
         group = agents[begin : begin + size]
         for chunk, best in _train(group, program, levels):
-            per_chunk = program.steps_per_chunk * program.timesteps_per_round
-            done = (begin * program.chunks + (chunk + 1) * len(group)) * per_chunk
-            bar.update(done, program.chunks * len(agents) * per_chunk, best)
+            if stop.is_set():
+                return
+            done[begin] = (chunk + 1) * len(group)
+            bar.update(
+                sum(done.values()) * per_chunk, program.chunks * len(agents) * per_chunk, best
+            )
+        for one in group:
+            finished(one)
+
+    _share([functools.partial(train, begin) for begin in done], devices)
 
 
 def _train(agents: Sequence[Agent], program: Program, levels: int) -> Iterator[tuple[int, float]]:

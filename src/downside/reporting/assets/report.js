@@ -308,16 +308,20 @@
   };
 
   // --- returns, checks, comparison ----------------------------------------------------------------
+  const columns = (chapter, view) => {
+    const { low, high, counts } = chapter.histogram;
+    const wide = (high - low) / counts.length, [line0] = chapter.lines;
+    counts.forEach((count, i) => view.svg.append(make("rect", {
+      x: view.X(low + i * wide), width: Math.max(0.5, view.X(low + (i + 1) * wide) - view.X(low + i * wide) - 0.6), y: view.Y(count), height: view.Y(0) - view.Y(count),
+      fill: "var(--fill)", opacity: chapter.lines.length === 1 && low + (i + 0.5) * wide < line0 ? 0.85 : 0.4,
+    })));
+  };
   const showReturns = () => {
     const chapter = chapters[at.agent];
     const { low, high, counts } = chapter.histogram;
-    const wide = (high - low) / counts.length, most = Math.max(...counts);
+    const most = Math.max(...counts);
     chart("returns", { x: padded([low, high, chapter.value], 0.02), y: [0, most * 1.15], yTicks: [], xName: "total of an episode", label: `Totals of ${chapter.episodesSeen} episodes: value ${say(chapter.value)}, mean ${say(chapter.mean)}.` }, (view) => {
-      const [line0] = chapter.lines;
-      counts.forEach((count, i) => view.svg.append(make("rect", {
-        x: view.X(low + i * wide), width: Math.max(0.5, view.X(low + (i + 1) * wide) - view.X(low + i * wide) - 0.6), y: view.Y(count), height: view.Y(0) - view.Y(count),
-        fill: "var(--fill)", opacity: chapter.lines.length === 1 && low + (i + 0.5) * wide < line0 ? 0.85 : 0.4,
-      })));
+      columns(chapter, view);
       upright(chapter.mean, view, { stroke: "var(--ink)", "stroke-dasharray": "4 3" });
       upright(chapter.value, view, { stroke: "var(--orange)", "stroke-width": 2.4 }, `value ${say(chapter.value)}`);
       if (chapter.optimum !== null) upright(chapter.optimum, view, { stroke: "var(--green)", "stroke-width": 1.6 });
@@ -358,6 +362,7 @@
     });
     legend(find("all-legend"), [...shown.map((one, i) => [one.label, i])]);
     if (chapters.length > FEW) find("all-legend").append(html("span", "", `the first ${FEW} of ${chapters.length}`));
+    if (data.frontier) return;
     const tail = (one) => one.values[data.tail];
     const xs = chapters.map((one) => one.mean), ys = chapters.map((one) => tail(one)[0]);
     chart("frontier", { x: padded(xs, 0.15), y: padded(ys, 0.15), xName: "mean of all episodes", label: "Mean against the mean of the worst fifth: " + chapters.map((one) => `${one.label}: ${say(one.mean)}, ${say(tail(one)[0])}`).join("; ") + "." }, (view) => {
@@ -378,6 +383,83 @@
       });
     });
   };
+  // --- the frontier -------------------------------------------------------------------------------
+  const curve = data.frontier;
+  const around = (value, low, high) => `${say(value)} (${say(low)} to ${say(high)})`;
+  const showCurve = () => {
+    const points = curve.points, exact = points.filter((one) => one.optimum !== null), kept = points.filter((one) => !one.dominated);
+    const xs = points.flatMap((one) => [one.start_low, one.start_high]).concat(exact.map((one) => one.optimum_start));
+    const ys = points.flatMap((one) => [one.end_low, one.end_high]).concat(exact.map((one) => one.optimum_end));
+    const label = `${curve.start} against ${curve.end}: ` + points.map((one) => `${one.risk}: ${say(one.start)}, ${say(one.end)}${one.note ? ", " + one.note : ""}`).join("; ") + ".";
+    const height = Math.max(260, Math.min(460, Math.round(0.5 * (find("curve").clientWidth || 600))));
+    const labelled = [];
+    const [low, high] = padded(ys, 0.09);
+    chart("curve", { x: padded(xs, 0.05), y: [low, high], yTicks: ticks(low, high, height / 50), xName: `${curve.start} \u2192`, height, label }, (view) => {
+      view.svg.append(make("text", { x: view.left + 5, y: view.top + 10 }, `\u2191 ${curve.end}`));
+      view.svg.append(make("path", { d: line(exact.map((one) => [one.optimum_start, one.optimum_end]), view), stroke: "var(--green)", "stroke-width": 1.8, "stroke-dasharray": "6 4", fill: "none" }));
+      for (const one of exact) view.svg.append(make("rect", { x: view.X(one.optimum_start) - 3, y: view.Y(one.optimum_end) - 3, width: 6, height: 6, fill: "var(--green)" }));
+      view.svg.append(make("path", { d: line(kept.map((one) => [one.start, one.end]), view), stroke: "var(--blue)", "stroke-width": 2, fill: "none" }));
+      points.forEach((one, i) => {
+        const x = view.X(one.start), y = view.Y(one.end), here = i === at.agent, colour = one.dominated ? "var(--soft)" : "var(--blue)";
+        view.svg.append(make("line", { x1: view.X(one.start_low), x2: view.X(one.start_high), y1: y, y2: y, stroke: colour, "stroke-width": 1.3 }));
+        view.svg.append(make("line", { x1: x, x2: x, y1: view.Y(one.end_low), y2: view.Y(one.end_high), stroke: colour, "stroke-width": 1.3 }));
+        if (one.knee) {
+          view.svg.append(make("circle", { cx: x, cy: y, r: 11, fill: "none", stroke: "var(--amber)", "stroke-width": 2.4 }));
+          view.svg.append(make("text", { x: x + 14, y: y - 10, class: "strong" }, "knee"));
+        }
+        view.svg.append(make("circle", { cx: x, cy: y, r: here ? 7 : 5.5, fill: here ? "var(--orange)" : one.dominated ? "var(--card)" : "var(--blue)", stroke: here ? "var(--orange)" : colour, "stroke-width": 1.6 }));
+        if (one.dominated) view.svg.append(make("path", { d: `M${x - 4} ${y - 4}L${x + 4} ${y + 4}M${x - 4} ${y + 4}L${x + 4} ${y - 4}`, stroke: here ? "var(--card)" : "var(--soft)", "stroke-width": 1.6 }));
+        if (labelled.every(([a, b]) => Math.abs(a - x) > 34 || Math.abs(b - y) > 12)) {
+          labelled.push([x, y]);
+          view.svg.append(make("text", { x: x - 9, y: y + 15, "text-anchor": "end" }, say(one.weight)));
+        }
+        const target = make("circle", { cx: x, cy: y, r: 15, fill: "transparent", "data-point": i });
+        target.append(make("title", {}, `${one.risk}${one.note ? " (" + one.note + ")" : ""}`));
+        target.addEventListener("click", () => choose(i));
+        view.svg.append(target);
+      });
+    });
+    const names = [["trained, with its interval; small: weight of " + curve.end, 1], ["chosen", 0]];
+    if (exact.length) names.push(["exact optimum of the same mixtures", 2]);
+    if (points.some((one) => one.knee)) names.push(["ring: the knee", 4]);
+    legend(find("curve-legend"), names);
+    if (points.some((one) => one.dominated)) find("curve-legend").append(html("span", "", "\u00d7 dominated by another point"));
+  };
+  const showChosen = () => {
+    const one = curve.points[at.agent], chapter = chapters[at.agent], first = chapters[0], last = chapters[chapters.length - 1];
+    const rows = [["trained for", one.risk], [curve.start, around(one.start, one.start_low, one.start_high)], [curve.end, around(one.end, one.end_low, one.end_high)]];
+    rows.push(["own value", around(one.own, one.own_low, one.own_high)]);
+    if (one.optimum !== null) rows.push(["best possible", say(one.optimum)], ["short of it", say(one.gap)]);
+    rows.push(["own value of each seed", one.seeds.own.map(say).join(", ")], ["shown below: seed", String(one.seed)]);
+    rows.push(["episodes", `${chapter.episodesSeen.toLocaleString("en")}, ${chapter.tailEpisodes.toLocaleString("en")} in the tail`]);
+    if (one.note) rows.push(["mark", one.note]);
+    const deeds = chapter.episodes[0].steps.map((step) => step.do).filter(Boolean);
+    rows.push(["what it does in episode 1", deeds.slice(0, 12).join(", ") + (deeds.length > 12 ? ", \u2026" : "")]);
+    find("chosen").replaceChildren(...rows.map(([name, value]) => {
+      const row = html("tr"), head = html("th", "", name);
+      head.scope = "row";
+      row.append(head, html("td", "", value));
+      return row;
+    }));
+    [...find("points").tBodies[0].rows].forEach((row, i) => row.classList.toggle("chosen", i === at.agent));
+    const all = [first, last, chapter];
+    const range = padded([Math.min(...all.map((c) => c.histogram.low)), Math.max(...all.map((c) => c.histogram.high))], 0.02);
+    const share = (c) => c.episodesSeen * (c.histogram.high - c.histogram.low) / c.histogram.counts.length;
+    const unit = share(chapter), tallest = Math.max(...all.map((c) => Math.max(...c.histogram.counts) / share(c))) * unit;
+    const most = Math.min(tallest, 2.5 * Math.max(...chapter.histogram.counts));
+    chart("chosen-returns", { x: range, y: [0, most * 1.1], yTicks: [], xName: "total of an episode", label: `Totals of ${chapter.episodesSeen} episodes: ${curve.start} ${say(one.start)}, ${curve.end} ${say(one.end)}.` }, (view) => {
+      columns(chapter, view);
+      [[first, "var(--pink)"], [last, "var(--green)"]].forEach(([other, colour]) => {
+        const { low, high, counts } = other.histogram, wide = (high - low) / counts.length;
+        const top = counts.map((count, i) => [low + (i + 0.5) * wide, Math.min(count / share(other) * unit, most * 1.1)]);
+        view.svg.append(make("path", { d: line(top, view), stroke: colour, "stroke-width": 1.6, fill: "none" }));
+      });
+    });
+    legend(find("chosen-legend"), [[`trained for ${curve.start}`, 3], [`trained for ${curve.end}`, 2]]);
+  };
+  const showFrontier = () => { if (curve) { showCurve(); showChosen(); } };
+  const choose = (index) => { at.agent = index; find("agent").value = index; showAgent(); };
+
   const sortBy = (column) => {
     const table = find("table"), heads = [...table.tHead.rows[0].cells];
     const head = heads[column];
@@ -398,9 +480,11 @@
     options(find("episode"), chapter.episodes.map((one, i) => `${i + 1}: total ${say(one.total)}`));
     find("episode").value = at.episode;
     at.step = Math.min(at.step, chapter.episodes[at.episode].steps.length - 1);
-    showStep(); showReturns(); showChecks();
+    showStep(); showReturns(); showChecks(); showFrontier();
   };
   options(find("agent"), chapters.map((one) => one.label));
+  if (curve) at.agent = Math.max(0, curve.points.findIndex((one) => one.knee));
+  find("agent").value = at.agent;
   find("agent").parentElement.hidden = chapters.length === 1;
   find("agent").addEventListener("change", (event) => { at.agent = +event.target.value; showAgent(); });
   find("episode").addEventListener("change", (event) => { at.episode = +event.target.value; at.step = 0; showStep(); });
@@ -408,12 +492,13 @@
   find("back").addEventListener("click", () => go(at.step - 1));
   find("forth").addEventListener("click", () => go(at.step + 1));
   [...find("table").tHead.rows[0].cells].forEach((cell, i) => cell.firstElementChild.addEventListener("click", () => sortBy(i)));
+  if (curve) [...find("points").tBodies[0].rows].forEach((row, i) => row.cells[0].firstElementChild.addEventListener("click", () => choose(i)));
   let waiting = false;
   let width = window.innerWidth;
   window.addEventListener("resize", () => {
     if (waiting || window.innerWidth === width) return;
     waiting = true;
-    requestAnimationFrame(() => { waiting = false; width = window.innerWidth; showStep(); showReturns(); showChecks(); showComparison(); });
+    requestAnimationFrame(() => { waiting = false; width = window.innerWidth; showStep(); showReturns(); showChecks(); showComparison(); showFrontier(); });
   });
   showAgent();
   showComparison();

@@ -1,0 +1,333 @@
+"""What many agents cost: per agent against agents, quantiles and environments; and in the large.
+
+    python benchmarks/scale.py              # measures everything, a quarter of an hour or so
+    python benchmarks/scale.py --only ratio # one part of it: agents, quantiles, environments, ratio
+    python benchmarks/scale.py --docs       # writes what was measured into docs/growing.md
+
+The rows go to results/scale.csv, how they were made to results/scale.json. Runs are shortened; each
+is done twice in one process, so that what is compiled is in the first only. `ratio` sets 35 agents
+(7 measures x 5 seeds) by `train_many` against single runs, each in a process of its own, which is
+what `downside train` does: one for each measure, counted five times. Unset
+JAX_COMPILATION_CACHE_DIR first, or compiling costs nothing the second time.
+"""
+
+import argparse
+import json
+import math
+import os
+import re
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import equinox as eqx
+import jax
+
+import downside as ds
+from downside._files import write_text
+from downside.experiments._study import Row, read_rows, write_about, write_rows
+from downside.train.program import DISTRIBUTION_CHUNK
+
+ENV = "downside/MeanReversion-v0"
+ROOT = Path(__file__).parents[1]
+ROWS, PAGE = ROOT / "results" / "scale.csv", ROOT / "docs" / "growing.md"
+PARTS = ("agents", "quantiles", "environments", "ratio")
+RISKS = (
+    "mean",
+    "cvar(0.5)",
+    "cvar(0.2)",
+    "exponential(4)",
+    "dual_power(2)",
+    "0.2*cvar(0.1) + 0.3*cvar(0.6) + 0.5*mean",
+    "0.5*mean + 0.5*cvar(0.2)",
+)
+"""The objectives of the paper's table."""
+SEEDS = 5
+SHORT: dict[str, Any] = {"distribution_fraction": 0.0}
+"""Of a shortened run: what follows the last update is as long as those updates, and left out."""
+TINY: dict[str, Any] = {
+    "hidden": (16, 16),
+    "quantiles": 5,
+    "num_envs": 8,
+    "batch_size": 8,
+    "buffer_size": 512,
+    "warmup_steps": 64,
+    "updates_per_step": 2,
+    "outer_interval": 8,
+    "outer_episodes": 16,
+    "optimiser": "adam",
+    "shifts": 3,
+}
+"""To see whether the script works; the numbers mean nothing."""
+
+
+# --- measuring --------------------------------------------------------------------------------
+
+
+def measure(part: str, risks: Sequence[str], seeds: int, chunks: int, **arguments: Any) -> Row:
+    """A row: the same training twice, with other seeds."""
+    engine = arguments.pop("engine", "threads")
+    probe = ds.QRSRM(ENV, risk=risks[0], **arguments)
+    settings = probe.settings
+    per_chunk = settings.outer_interval // settings.updates_per_step * settings.update_interval
+    steps = chunks * per_chunk * settings.num_envs
+    times, agents = [], []
+    for again in range(2):
+        first = 100 * again
+        begin = time.perf_counter()
+        agents = ds.train_many(
+            ENV,
+            risks=risks,
+            seeds=range(first, first + seeds),
+            total_timesteps=steps,
+            engine=engine,
+            **arguments,
+        )
+        times.append(time.perf_counter() - begin)
+    count, updates = len(agents), chunks * settings.outer_interval
+    row = {
+        "part": part,
+        "engine": engine,
+        "preset": arguments.get("preset", "default"),
+        "agents": count,
+        "quantiles": settings.quantiles,
+        "environments": settings.num_envs,
+        "updates": updates,
+        "timesteps": agents[0].num_timesteps,
+        "seconds": round(times[1], 3),
+        "compiling": round(max(0.0, times[0] - times[1]), 3),
+        "seconds_per_agent": round(times[1] / count, 4),
+        "ms_per_update": round(1000 * times[1] / count / updates, 4),
+        "megabytes": round(_bytes(agents[0]) / 2**20, 2),
+    }
+    print("  ".join(f"{name} {value}" for name, value in row.items()), flush=True)
+    return row
+
+
+def _bytes(agent: ds.Agent) -> int:
+    leaves = [leaf for leaf in jax.tree.leaves(agent._run) if eqx.is_array(leaf)]
+    return sum(leaf.size * 4 for leaf in leaves)
+
+
+def measure_agents(tiny: dict[str, Any]) -> list[Row]:
+    """Time per agent against agents per program, for both engines."""
+    counts = (1, 2) if tiny else (1, 2, 4, 8, 16)
+    return [
+        measure("agents", ["cvar(0.5)"], count, 1, engine=engine, **SHORT, **tiny)
+        for engine in ("threads", "vmap")
+        for count in counts
+    ]
+
+
+def measure_quantiles(tiny: dict[str, Any]) -> list[Row]:
+    """Time against quantiles, in the preset in which they decide."""
+    small = {**tiny, "shifts": 1} if tiny else {}
+    return [
+        measure("quantiles", ["cvar(0.5)"], 2, 1, preset="paper", **{**small, "quantiles": count})
+        for count in ((5, 10) if tiny else (10, 50, 100, 200))
+    ]
+
+
+def measure_environments(tiny: dict[str, Any]) -> list[Row]:
+    """Time against environments that run side by side, with as many updates."""
+    return [
+        measure("environments", ["cvar(0.5)"], 2, 1, **SHORT, **{**tiny, "num_envs": count})
+        for count in ((8, 16) if tiny else (64, 256, 1024, 4096))
+    ]
+
+
+def measure_ratio(tiny: dict[str, Any], chunks: int) -> list[Row]:
+    """35 agents together, and a single run of each measure in a process of its own."""
+    risks, seeds = (RISKS[:2], 1) if tiny else (RISKS, SEEDS)
+    together = measure("together", risks, seeds, chunks, **SHORT, **tiny)
+    rows = [together]
+    for number in range(2 if tiny else len(RISKS)):
+        command = [sys.executable, __file__, "--single", str(number), "--chunks", str(chunks)]
+        begin = time.perf_counter()
+        said = subprocess.run(
+            [*command, *(["--tiny"] if tiny else [])], check=True, capture_output=True, text=True
+        ).stdout
+        took = time.perf_counter() - begin
+        row = {**together, **json.loads(said.splitlines()[-1]), "part": "alone", "agents": 1}
+        # What is left besides all outer steps, the first of which was not timed, is starting.
+        row |= {"compiling": round(took - row["seconds"] * (chunks + 1) / chunks, 3)}
+        rows.append(row)
+        print(f"alone  {RISKS[number]}  {took:.1f} s, {row['seconds']} s of them training")
+    return rows
+
+
+def single(number: int, chunks: int, tiny: dict[str, Any]) -> None:
+    """One run, as `downside train` would do it; prints the seconds after the first outer step."""
+    agent = ds.QRSRM(ENV, risk=RISKS[number], **SHORT, **tiny)
+    settings = agent.settings
+    per_chunk = settings.outer_interval // settings.updates_per_step * settings.num_envs
+    agent.learn((chunks + 1) * per_chunk)
+    seconds = agent.history[-1]["seconds"] - agent.history[0]["seconds"]
+    updates = chunks * settings.outer_interval
+    found = {
+        "seconds": round(seconds, 3),
+        "seconds_per_agent": round(seconds, 4),
+        "ms_per_update": round(1000 * seconds / updates, 4),
+    }
+    print(json.dumps(found))
+
+
+# --- what follows from it ---------------------------------------------------------------------
+
+
+def full_updates() -> int:
+    """Updates of a whole run with the default settings, with those of the final distribution."""
+    settings = ds.Settings()
+    per_chunk = settings.outer_interval // settings.updates_per_step * settings.num_envs
+    updates = round(settings.total_timesteps / per_chunk) * settings.outer_interval
+    after = math.ceil(settings.distribution_fraction * updates / DISTRIBUTION_CHUNK)
+    return updates + after * DISTRIBUTION_CHUNK
+
+
+def summary(rows: list[Row], cores: int) -> dict[str, float]:
+    """The figures that the page quotes; only those that the rows allow."""
+    found: dict[str, float] = {}
+    many = [row for row in rows if row["part"] == "agents" and row["engine"] == "threads"]
+    if many:
+        most = max(many, key=lambda row: int(row["agents"]))
+        found["ms_per_update"] = float(most["ms_per_update"])
+        found["megabytes"] = float(most["megabytes"])
+        found["minutes_per_run"] = found["ms_per_update"] * full_updates() / 60_000
+        found["core_hours_for_10000"] = 10_000 * found["minutes_per_run"] * cores / 60
+    alone = [row for row in rows if row["part"] == "alone"]
+    together = [row for row in rows if row["part"] == "together"]
+    if alone and together:
+        one, count = together[0], int(together[0]["agents"])
+        # As measured: short runs, in which starting and compiling weigh too much.
+        each = statistics.fmean(float(row["seconds"]) for row in alone)
+        starting = statistics.fmean(float(row["compiling"]) for row in alone)
+        both = float(one["seconds"]) + float(one["compiling"])
+        found["ratio_short"] = both / (count * (each + starting))
+        found["ratio_training"] = float(one["seconds"]) / (count * each)
+        # For whole runs: every update as long as it was, starting and compiling once as measured.
+        stretch = full_updates() / float(one["updates"])
+        whole = float(one["seconds"]) * stretch + float(one["compiling"])
+        found["ratio_whole"] = whole / (count * (each * stretch + starting))
+    return found
+
+
+def block(rows: list[Row], about: dict[str, Any]) -> str:
+    """The measured part of docs/growing.md."""
+    if not rows:
+        return "Not measured on this machine yet: `python benchmarks/scale.py`.\n"
+    cores = int(about["cores"])
+    found = summary(rows, cores)
+    out = [f"Measured by `{about['command']}`, {cores} cores, mean-reversion trading.\n"]
+    names = {
+        "agents": ("Time per agent against agents per program", "agents"),
+        "quantiles": ("Against quantiles, preset `paper`, two agents", "quantiles"),
+        "environments": ("Against environments, two agents, as many updates", "environments"),
+    }
+    for part, (title, column) in names.items():
+        own = [row for row in rows if row["part"] == part]
+        if not own:
+            continue
+        out.append(f"**{title}**\n")
+        out.append(
+            f"| {column} | engine | ms an update and agent | env steps/s | compiling, s | MB |"
+        )
+        out.append("| --- | --- | --- | --- | --- | --- |")
+        for row in own:
+            speed = float(row["timesteps"]) * int(row["agents"]) / float(row["seconds"])
+            out.append(
+                f"| {row[column]} | {row['engine']} | {float(row['ms_per_update']):.2f} | "
+                f"{speed:,.0f} | {float(row['compiling']):.0f} | {float(row['megabytes']):.1f} |"
+            )
+        out.append("")
+    if "ratio_whole" in found:
+        out.append(
+            f"**35 agents (7 measures x 5 seeds).** `train_many` takes "
+            f"{found['ratio_whole']:.0%} of the time of 35 single runs, each in a process of its "
+            f"own, at full length ({found['ratio_short']:.0%} in the shortened runs that were "
+            "timed, where starting and compiling weigh more; "
+            f"{found['ratio_training']:.0%} of the training alone). A run uses one core, so "
+            f"{cores} cores cannot go below {1 / cores:.0%} of the training: what is saved beyond "
+            "that is starting and compiling.\n"
+        )
+    if "core_hours_for_10000" in found:
+        hours = found["core_hours_for_10000"]
+        out.append(
+            f"**10,000 agents, on paper.** A whole run is {full_updates():,} updates, here "
+            f"{found['minutes_per_run']:.1f} minutes of this machine "
+            f"({found['ms_per_update']:.2f} ms an update and agent, {cores} at a time). Agents "
+            f"share nothing, so that is {hours:,.0f} core-hours in all, whatever they are spread "
+            "over:\n"
+        )
+        out.append("| | cores | 10,000 agents | memory at a time |")
+        out.append("| --- | --- | --- | --- |")
+        for name, count in (
+            ("this machine", cores),
+            ("a workstation", 32),
+            ("a cluster of ten such", 320),
+            ("a cluster of a hundred", 3200),
+        ):
+            time_left = hours / count
+            said = f"{time_left / 24:.1f} days" if time_left > 48 else f"{time_left:.1f} hours"
+            memory = 2 * count * found["megabytes"] / 1024
+            out.append(f"| {name} | {count:,} | {said} | {memory:.1f} GB |")
+        out.append(
+            "\nThis takes a core elsewhere to be as fast as one here and memory bandwidth to keep "
+            "up: measure a node before you believe it."
+        )
+    return "\n".join(out).rstrip() + "\n"
+
+
+def fill(page: str, text: str) -> str:
+    """The page with the text between its two marks."""
+    pattern = re.compile(r"(<!-- results -->\n).*?(<!-- end of results -->)", re.DOTALL)
+    return pattern.sub(lambda match: match[1] + text + match[2], page, count=1)
+
+
+def main() -> None:
+    """Measures, and writes after each part."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0] if __doc__ else None)
+    parser.add_argument("--only", choices=PARTS, help="one part; the rows of others stay")
+    parser.add_argument("--chunks", type=int, default=2, help="outer steps of a run of `ratio`")
+    parser.add_argument("--docs", action="store_true", help="only fill docs/growing.md")
+    parser.add_argument("--tiny", action="store_true", help="see whether the script works")
+    parser.add_argument("--out", type=Path, default=ROWS, help="the CSV file")
+    parser.add_argument("--single", type=int, help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    tiny = TINY if options.tiny else {}
+    if options.single is not None:
+        single(options.single, options.chunks, tiny)
+        return
+    path: Path = options.out
+    about_path = path.with_suffix(".json")
+    if not options.docs:
+        parts = {
+            "agents": (measure_agents, ("agents",)),
+            "quantiles": (measure_quantiles, ("quantiles",)),
+            "environments": (measure_environments, ("environments",)),
+            "ratio": (lambda tiny: measure_ratio(tiny, options.chunks), ("together", "alone")),
+        }
+        for name in [options.only] if options.only else PARTS:
+            run, own = parts[name]
+            kept = [row for row in read_rows(path) if row["part"] not in own]
+            write_rows(path, [*kept, *run(tiny)])
+        write_about(
+            about_path,
+            "python benchmarks/scale.py",
+            updates_of_a_whole_run=full_updates(),
+            compilation_cache="JAX_COMPILATION_CACHE_DIR" in os.environ,
+            figures=summary(read_rows(path), os.cpu_count() or 1),
+        )
+    rows = read_rows(path)
+    about = json.loads(about_path.read_text(encoding="utf-8")) if rows else {}
+    text = block(rows, about)
+    print(text)
+    if path == ROWS:
+        write_text(PAGE, fill(PAGE.read_text(encoding="utf-8"), text))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,118 @@
+"""`downside frontier`: agents between two risk measures, in one folder with a page."""
+
+import dataclasses
+from typing import TYPE_CHECKING, Annotated, ClassVar
+
+import tyro
+
+from downside.cli._common import as_parameters, print_json, unknown
+from downside.cli.training import AGENTS
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from downside.frontiers import Frontier as Curve
+
+
+@dataclasses.dataclass(frozen=True)
+class Frontier:
+    """Train agents for the mixtures of two risk measures, and show what more of one costs in the
+    other. Called again, it goes on with what is missing."""
+
+    env: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="ENV")]
+    """The environment's id, e.g. downside/MeanReversion-v0."""
+    start: str = "mean"
+    """The measure at one end."""
+    end: str = "cvar(0.1)"
+    """The measure at the other end."""
+    points: int = 9
+    """How many mixtures, the two ends among them."""
+    seeds: tuple[int, ...] = (0, 1, 2)
+    """An agent for each of them and each mixture."""
+    agent: str = "qrsrm"
+    """The algorithm; it must take mixtures, as qrsrm and qricvar do."""
+    preset: str = "default"
+    """The settings: default or paper."""
+    steps: int | None = None
+    """Environment steps of each agent, by default the preset's."""
+    params: tuple[str, ...] = ()
+    """Parameters of the environment, as name=value, e.g. sigma=0.5."""
+    episodes: int | None = None
+    """Fresh episodes that each agent is valued in."""
+    exact: bool = True
+    """Compute the exact frontier beside it, where the planner can."""
+    engine: str | None = None
+    """threads, an agent to a core, or vmap, all in one batch; by default what suits the machine."""
+    together: int | None = None
+    """How many agents at a time."""
+    told: int = 2
+    """Episodes of each point that the page tells step by step."""
+    checks: int = 300
+    """Episodes that the explanation of each point is checked in."""
+    out: str | None = None
+    """The folder; by default one under runs/."""
+    open: bool = False
+    """Open the page in a browser."""
+    json: bool = False
+    """Print JSON, for other programs."""
+
+    changes: ClassVar[tuple[str, ...]] = ()
+    """Names of further fields that are settings; see `downside.cli.settings`."""
+
+    def run(self) -> None:
+        """Trains what is missing, values, and writes the folder."""
+        from pathlib import Path
+
+        import downside as ds
+        from downside.frontiers.folder import frontier_folder, write_folder
+
+        kinds = {one.lower(): getattr(ds, one) for one in ("QRSRM", "QRCVaR", "QRiCVaR", "QRDQN")}
+        if self.agent.lower() not in kinds:
+            raise ValueError(unknown("agent", self.agent, AGENTS))
+        given = {name: getattr(self, name) for name in self.changes}
+        settings = {name: value for name, value in given.items() if value is not None}
+        folder = Path(self.out or frontier_folder(self.env, self.agent, self.start, self.end))
+        try:
+            found = ds.frontier(
+                self.env,
+                start=self.start,
+                end=self.end,
+                points=self.points,
+                seeds=self.seeds,
+                agent=kinds[self.agent.lower()],
+                preset=self.preset,
+                total_timesteps=self.steps,
+                episodes=self.episodes,
+                env_kwargs=as_parameters(self.params),
+                exact=None if self.exact else False,
+                folder=folder,
+                engine=self.engine,
+                together=self.together,
+                progress_bar=not self.json,
+                **settings,
+            )
+        except KeyboardInterrupt as interruption:
+            said = f"stopped; what was finished is in {folder}, and the same command goes on there."
+            raise type(interruption)(said) from None
+        page = write_folder(found, folder, told=self.told, checks=self.checks)
+        if self.json:
+            print_json({**found.summary(), "folder": str(folder), "page": str(page)})
+        else:
+            _show(found, page)
+        if self.open:
+            import webbrowser
+
+            webbrowser.open(page.resolve().as_uri())
+
+
+def _show(found: "Curve", page: "Path") -> None:
+    from rich.console import Console
+
+    from downside.frontiers.page import cards
+
+    console = Console(highlight=False)
+    console.width = max(console.width, 100)
+    console.print(found.table())
+    for card in cards(found):
+        console.print(f"{card['name']}: {card['value']} ({card['more']})", markup=False)
+    console.print(f"Page: {page}", markup=False, soft_wrap=True)

@@ -1,0 +1,111 @@
+r"""Intervals over training seeds, by Student's t; with a single seed, over its episodes.
+
+Differences between two points are taken seed by seed: agents with the same seed are valued under
+the same noise, so that what they share drops out.
+"""
+
+import math
+import statistics
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from jaxtyping import Float
+
+from downside.evaluation import Evaluation, Interval
+from downside.risk import AbstractSpectralRisk
+
+
+class Valued(NamedTuple):
+    """What the agents of a point are worth by one measure: the mean over seeds."""
+
+    value: float
+    """The mean."""
+    low: float
+    """The lower end of its confidence interval."""
+    high: float
+    """The upper end."""
+    seeds: tuple[float, ...]
+    """The value of each seed."""
+
+    def __str__(self) -> str:
+        return f"{self.value:.4f} ± {(self.high - self.low) / 2:.4f}"
+
+
+def valued(
+    evaluations: Sequence[Evaluation], risk: AbstractSpectralRisk, confidence: float
+) -> Valued:
+    """The mean over seeds with its interval."""
+    seeds = [one.value(risk) for one in evaluations]
+    if len(seeds) == 1:
+        error = evaluations[0].standard_error(risk) if len(evaluations[0]) > 1 else 0.0
+        width = _normal(confidence) * error
+    else:
+        width = _width(np.array(seeds), confidence)
+    value = statistics.fmean(seeds)
+    return Valued(value, value - width, value + width, tuple(seeds))
+
+
+def difference(
+    first: tuple[Valued, Sequence[Evaluation]],
+    second: tuple[Valued, Sequence[Evaluation]],
+    risk: AbstractSpectralRisk,
+    confidence: float,
+) -> Interval:
+    """The interval of what the first is worth more than the second by a measure, seed by seed."""
+    apart = np.subtract(first[0].seeds, second[0].seeds)
+    if len(apart) > 1:
+        width = _width(apart, confidence)
+    else:
+        width = _normal(confidence) * _error(first[1][0], second[1][0], risk)
+    middle = float(apart.mean())
+    return Interval(middle - width, middle + width)
+
+
+def _width(values: Float[np.ndarray, " seeds"], confidence: float) -> float:
+    freedom = len(values) - 1
+    error = float(values.std(ddof=1)) / math.sqrt(len(values))
+    return student(confidence, freedom) * error
+
+
+def _error(first: Evaluation, second: Evaluation, risk: AbstractSpectralRisk) -> float:
+    """The standard error of a difference, as for `Evaluation.standard_error`."""
+    if min(len(first), len(second)) < 2:
+        return 0.0
+    same_noise = first.aligned and second.aligned and first.seed == second.seed
+    if not same_noise or len(first) != len(second):
+        return math.hypot(first.standard_error(risk), second.standard_error(risk))
+    apart = _worth(first, risk) - _worth(second, risk)
+    return float(apart.std(ddof=1)) / math.sqrt(len(apart))
+
+
+def _worth(one: Evaluation, risk: AbstractSpectralRisk) -> Float[np.ndarray, " episodes"]:
+    """What each episode adds to the value: h of its return."""
+    found: Any = risk.utility(np.sort(one.returns))(one.returns)
+    return np.asarray(found)
+
+
+def _normal(confidence: float) -> float:
+    return statistics.NormalDist().inv_cdf((1 + confidence) / 2)
+
+
+def student(confidence: float, freedom: int) -> float:
+    r"""The t with $P(|T| \le t)$ = `confidence`, T being Student's with whole degrees of freedom.
+
+    The closed form of Abramowitz and Stegun (1964), 26.7.3 and 26.7.4, inverted by bisection.
+    """
+    low, high = 0.0, math.pi / 2  # of arctan(t / sqrt(freedom))
+    for _ in range(60):
+        middle = (low + high) / 2
+        low, high = (middle, high) if _inside(middle, freedom) < confidence else (low, middle)
+    return math.sqrt(freedom) * math.tan(low)
+
+
+def _inside(angle: float, freedom: int) -> float:
+    sine, cosine = math.sin(angle), math.cos(angle)
+    odd = freedom % 2
+    term = total = (cosine if odd else 1.0) if freedom > 1 else 0.0
+    for k in range(2 + odd, freedom - 1, 2):
+        term *= (k - 1) / k * cosine**2
+        total += term
+    return 2 / math.pi * (angle + sine * total) if odd else sine * total

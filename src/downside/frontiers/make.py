@@ -1,0 +1,270 @@
+"""`frontier`: agents for the mixtures between two measures, trained together and valued."""
+
+import dataclasses
+import functools
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from downside._files import write_text
+from downside.envs import AbstractJaxEnv
+from downside.evaluation import Evaluation, evaluate
+from downside.evaluation.bootstrap import check_confidence
+from downside.exact import as_problem, solve
+from downside.frontiers.curve import Frontier, Optimum, Point, Trained
+from downside.frontiers.intervals import valued
+from downside.frontiers.mixtures import mixtures
+from downside.risk import AbstractSpectralRisk, as_risk
+from downside.runs import (
+    EVALUATION_SEED,
+    describe_run,
+    keep_run,
+    read_returns,
+    read_run,
+    run_folder,
+)
+from downside.train import QRSRM, Agent, load
+from downside.train.callbacks import saved_in
+from downside.train.many import train_agents
+
+_EXACT = "exact.json"
+
+
+def frontier(
+    env: Any,
+    *,
+    start: AbstractSpectralRisk | str = "mean",
+    end: AbstractSpectralRisk | str = "cvar(0.1)",
+    points: int = 9,
+    seeds: Iterable[int] = range(3),
+    agent: type[Agent] = QRSRM,
+    preset: str = "default",
+    total_timesteps: int | None = None,
+    episodes: int | None = None,
+    env_kwargs: Mapping[str, Any] | None = None,
+    network: Any = None,
+    exact: bool | None = None,
+    folder: str | Path | None = None,
+    engine: str | None = None,
+    together: int | None = None,
+    confidence: float = 0.95,
+    progress_bar: bool = False,
+    **changes: Any,
+) -> Frontier:
+    r"""What more of one risk measure costs in the other: agents for the mixtures between the two.
+
+    For weights $w$ from 0 to 1 it trains agents for $(1 - w)\,$`start`$ + w\,$`end`, with one
+    compiled program for each number of levels, and values each policy by both measures.
+
+    Arguments:
+        env: an environment written in JAX, as for `ds.train_many`.
+        start: the measure at one end, and the axis across.
+        end: the measure at the other end, and the axis up.
+        points: how many mixtures, the two ends among them.
+        seeds: an agent for each of them and each mixture. Intervals are over seeds; with a single
+            one, over its episodes only.
+        agent: which algorithm; it must take mixtures, as `ds.QRSRM` does.
+        preset: "default" or "paper".
+        total_timesteps: environment steps of each agent.
+        episodes: fresh episodes that each is valued in.
+        env_kwargs: with an id, the parameters of the environment.
+        network: as for a single agent.
+        exact: whether the planner computes the exact frontier too; by default, where it can.
+        folder: where each agent gets a run folder as soon as it is trained. Called again, what is
+            there is not trained again, also with other `points` or more `seeds`.
+        engine: as for `ds.train_many`.
+        together: as for `ds.train_many`.
+        confidence: of the intervals.
+        progress_bar: whether to show how far it is.
+        **changes: any field of `ds.Settings`, by name.
+    """
+    start, end = as_risk(start), as_risk(end)
+    between = mixtures(start, end, points)
+    seeds, confidence = list(seeds), check_confidence(confidence)
+    if not seeds or len(set(seeds)) < len(seeds):
+        raise ValueError(f"`seeds` must be one or more different whole numbers, got {seeds}.")
+    agents = [
+        agent(
+            env,
+            risk=risk,
+            seed=seed,
+            preset=preset,
+            env_kwargs=env_kwargs,
+            network=network,
+            **changes,
+        )
+        for _, risk in between
+        for seed in seeds
+    ]
+    planned = _is_planned(agents[0], exact)
+    work = _Work(
+        env=env,
+        network=network,
+        total_timesteps=total_timesteps,
+        episodes=episodes,
+        folder=None if folder is None else Path(folder),
+        axes=(start, end),
+    )
+    done = {one: kept for one in agents if (kept := work.kept(one)) is not None}
+    missing = [one for one in agents if one not in done]
+
+    def finished(one: Agent) -> None:
+        done[one] = work.keep(one)
+
+    if missing:
+        train_agents(
+            missing,
+            total_timesteps=total_timesteps,
+            engine=engine,
+            together=together,
+            finished=finished,
+            progress_bar=progress_bar,
+        )
+    optima = work.optima(agents[0], [risk for _, risk in between], progress_bar) if planned else {}
+    out = []
+    for i, (weight, risk) in enumerate(between):
+        trained = tuple(done[one] for one in agents[i * len(seeds) : (i + 1) * len(seeds)])
+        found = [one.evaluation for one in trained]
+        out.append(
+            Point(
+                weight=weight,
+                risk=risk,
+                trained=trained,
+                by_start=valued(found, start, confidence),
+                by_end=valued(found, end, confidence),
+                by_own=valued(found, risk, confidence),
+                optimum=optima.get(str(risk)),
+            )
+        )
+    return Frontier(
+        env=str(agents[0].origin),
+        agent=agents[0].name,
+        gamma=agents[0].settings.gamma,
+        start=start,
+        end=end,
+        confidence=confidence,
+        points=tuple(out),
+    )
+
+
+def _is_planned(agent: Agent, exact: bool | None) -> bool:
+    """Whether the exact frontier is to be computed; an error if it must and cannot."""
+    if exact is False:
+        return False
+    try:
+        if not isinstance(agent.env, AbstractJaxEnv):
+            raise ValueError(f"the planner needs an environment written in JAX, not {agent.origin}")
+        as_problem(agent.env, gamma=agent.settings.gamma)
+    except ValueError as error:
+        if exact:
+            raise ValueError(f"`exact` must be False or left out here: {error}") from error
+        return False
+    return True
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _Work:
+    """What is done with an agent before and after its training."""
+
+    env: Any
+    network: Any
+    total_timesteps: int | None
+    episodes: int | None
+    folder: Path | None
+    axes: tuple[AbstractSpectralRisk, AbstractSpectralRisk]
+
+    def _home(self, agent: Agent) -> Path | None:
+        if self.folder is None:
+            return None
+        name = run_folder(str(agent.origin), type(agent).__name__.lower(), agent.risk, agent.seed)
+        return self.folder / name.name
+
+    def keep(self, agent: Agent) -> Trained:
+        """Values an agent that is trained, and writes its run folder."""
+        home = self._home(agent)
+        if home is None:
+            seed = EVALUATION_SEED + agent.seed
+            found = evaluate(agent, episodes=self.episodes, seed=seed)
+        else:
+            found = keep_run(
+                agent,
+                home,
+                total_timesteps=self.total_timesteps,
+                episodes=self.episodes,
+                risks=self.axes,
+            )
+        return Trained(
+            seed=agent.seed,
+            evaluation=_labelled(found, agent),
+            folder=home,
+            source=agent,
+        )
+
+    def kept(self, agent: Agent) -> Trained | None:
+        """The same agent as its run folder has it: loaded, or trained to its end; None if none."""
+        home = self._home(agent)
+        if home is None or not saved_in(home):
+            return None
+        about = read_run(home)
+        wanted = describe_run(agent, self.total_timesteps, self.episodes)
+        _check_same(home, about, wanted)
+        if about.get("episodes") == self.episodes:
+            found = read_returns(home)
+            if found is not None:
+                source = functools.partial(self._load, home, agent)
+                return Trained(
+                    seed=agent.seed, evaluation=_labelled(found, agent), folder=home, source=source
+                )
+        # Trained, but not valued in as many episodes; or interrupted on the way.
+        return self.keep(self._load(home, agent).resume())
+
+    def _load(self, home: Path, agent: Agent) -> Agent:
+        given = self.env if agent.origin.as_json()["id"] is None else None
+        return load(home, given, risk=agent.risk, network=self.network)
+
+    def optima(
+        self, agent: Agent, risks: Sequence[AbstractSpectralRisk], progress_bar: bool
+    ) -> dict[str, Optimum]:
+        """The optimum of each measure; those that were computed before are read."""
+        start, end = self.axes
+        about = {
+            "env": agent.origin.as_json(),
+            "gamma": agent.settings.gamma,
+            "start": str(start),
+            "end": str(end),
+        }
+        path = None if self.folder is None else self.folder / _EXACT
+        found: dict[str, Optimum] = {}
+        if path is not None and path.exists():
+            before = json.loads(path.read_text(encoding="utf-8"))
+            if {name: before.get(name) for name in about} == about:
+                found = {risk: Optimum(*values) for risk, values in before["optima"].items()}
+        for risk in risks:
+            if str(risk) in found:
+                continue
+            plan = solve(agent._core, risk, gamma=agent.settings.gamma, progress_bar=progress_bar)
+            worth = [float(axis(plan.returns)) for axis in (start, end)]
+            found[str(risk)] = Optimum(plan.value, *worth)
+            if path is not None:
+                write_text(path, json.dumps({**about, "optima": found}, indent=2) + "\n")
+        return found
+
+
+def _labelled(found: Evaluation, agent: Agent) -> Evaluation:
+    label = f"{agent.risk}, seed {agent.seed}"
+    return dataclasses.replace(found, label=label, aligned=agent.aligned)
+
+
+def _check_same(home: Path, about: Mapping[str, Any], wanted: Mapping[str, Any]) -> None:
+    """Refuses to take a run for one that was trained in another way."""
+    names = ("agent", "env", "risk", "seed", "total_timesteps")
+    pairs = {name: (about.get(name), wanted[name]) for name in names}
+    before = about.get("settings") or {}
+    pairs |= {name: (before.get(name), value) for name, value in wanted["settings"].items()}
+    apart = [f"{name} {old!r}, now {new!r}" for name, (old, new) in pairs.items() if old != new]
+    if apart:
+        raise ValueError(
+            f"`folder` has a run that was trained in another way: {home} has {'; '.join(apart)}. "
+            "Take another folder, or delete that run."
+        )

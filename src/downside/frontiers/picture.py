@@ -1,0 +1,67 @@
+"""A frontier as a static picture: the curve with its intervals, and the exact one beside it."""
+
+from typing import TYPE_CHECKING
+
+from downside.frontiers.curve import Frontier, Point
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+_BLUE, _ORANGE, _GREEN, _GREY = "#0072B2", "#D55E00", "#009E73", "#777777"
+
+
+def draw(frontier: Frontier) -> "Figure":
+    """One panel; save the figure with `savefig`."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(7.6, 5.2), layout="constrained")
+    axis = figure.subplots()
+    exact = [point.optimum for point in frontier.points if point.optimum is not None]
+    if exact:
+        across, up = [one.start for one in exact], [one.end for one in exact]
+        axis.plot(across, up, "s--", color=_GREEN, markersize=4, label="exact optimum")
+    kept = [one for one in frontier.points if one not in frontier.dominated]
+    across, up = [one.by_start.value for one in kept], [one.by_end.value for one in kept]
+    axis.plot(across, up, color=_BLUE, linewidth=1.4, zorder=2)
+    over = f"{len(frontier.seeds)} seeds" if len(frontier.seeds) > 1 else "episodes"
+    said = f"{frontier.agent}, {frontier.confidence * 100:g}% over {over}"
+    _draw_points(axis, kept, _BLUE, "o", said)
+    if frontier.dominated:
+        _draw_points(axis, frontier.dominated, _GREY, "X", "dominated by another point")
+    knee = frontier.knee
+    if knee is not None:
+        at = knee.by_start.value, knee.by_end.value
+        axis.plot(*at, "o", color="none", markeredgecolor=_ORANGE, markersize=15, mew=2)
+        axis.annotate(
+            "knee", at, (12, 10), textcoords="offset points", color=_ORANGE, weight="bold"
+        )
+    for point in frontier.points:
+        at = point.by_start.value, point.by_end.value
+        axis.annotate(
+            f"{point.weight:.3g}", at, (-6, -7), textcoords="offset points", ha="right", va="top",
+            fontsize=8, color=_GREY,
+        )  # fmt: skip
+    title = f"{frontier.env}: from {frontier.start} to {frontier.end}".replace("$", r"\$")
+    axis.set(title=title, xlabel=f"{frontier.start} of the return", ylabel=f"{frontier.end}")
+    axis.grid(color="#EEEEEE")
+    axis.set_axisbelow(True)
+    axis.spines[["top", "right"]].set_visible(False)
+    axis.legend(frameon=False, loc="lower left", title=f"small: weight of {frontier.end}")
+    return figure
+
+
+def _draw_points(axis, points: "tuple[Point, ...] | list[Point]", colour, marker, label) -> None:
+    first, second = [one.by_start for one in points], [one.by_end for one in points]
+    axis.errorbar(
+        [one.value for one in first],
+        [one.value for one in second],
+        xerr=[[one.value - one.low for one in first], [one.high - one.value for one in first]],
+        yerr=[[one.value - one.low for one in second], [one.high - one.value for one in second]],
+        fmt=marker,
+        color=colour,
+        ecolor=colour,
+        elinewidth=1,
+        markersize=6,
+        label=label,
+        zorder=3,
+    )

@@ -1,0 +1,137 @@
+"""A frontier of tiny agents: trained, kept in a folder, taken up again."""
+
+import json
+import math
+
+import pytest
+
+import downside as ds
+from downside.frontiers import make
+from downside.frontiers.folder import frontier_folder, write_folder
+
+from ..reporting.stories import walk_mdp
+from ..train.tiny import TINY, TWO
+
+ENV = walk_mdp(3).environment()
+ASKED = {"end": "cvar(0.5)", "seeds": [0, 1], "total_timesteps": TWO, "episodes": 200, **TINY}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return tmp_path_factory.mktemp("frontier")
+
+
+@pytest.fixture(scope="module")
+def found(folder):
+    return ds.frontier(ENV, points=3, folder=folder, **ASKED)
+
+
+@pytest.fixture
+def trained(monkeypatch):
+    """Which agents are trained from here on."""
+    said = []
+    before = make.train_agents
+
+    def train_agents(agents, **options):
+        said.extend((str(one.risk), one.seed) for one in agents)
+        before(agents, **options)
+
+    monkeypatch.setattr(make, "train_agents", train_agents)
+    return said
+
+
+def test_there_is_an_agent_for_each_measure_and_seed_in_a_run_folder_of_its_own(found, folder):
+    assert [str(point.risk) for point in found.points] == [
+        "mean",
+        "0.5*mean + 0.5*cvar(0.5)",
+        "cvar(0.5)",
+    ]
+    for point in found.points:
+        assert [(one.risk, one.seed) for one in point.agents] == [(point.risk, s) for s in (0, 1)]
+        assert all(one.num_timesteps == TWO for one in point.agents)
+    names = sorted(path.parent.name for path in folder.glob("*/run.json"))
+    assert len(names) == 6
+    assert names[0] == "Tabular__qrsrm__0.5mean+0.5cvar-0.5__0"
+
+
+def test_each_is_what_it_would_be_alone_and_valued_in_the_same_episodes(found):
+    point = found.points[1]
+    alone = ds.QRSRM(ENV, risk=point.risk, seed=1, **TINY).learn(TWO)
+    again = ds.evaluate(alone, episodes=200, seed=1_000_001)
+    assert point.evaluations[1].returns.tolist() == again.returns.tolist()
+    assert point.by_own.seeds[1] == pytest.approx(again.value(point.risk))
+    means = [one.mean for one in point.evaluations]
+    assert point.by_start.value == pytest.approx(sum(means) / 2)
+
+
+def test_no_policy_is_beyond_the_exact_frontier(found):
+    for point in found.points:
+        assert point.gap is not None
+        assert point.optimum is not None
+        episodes = sum(one.standard_error(point.risk) ** 2 for one in point.evaluations)
+        assert point.gap > -3 * math.sqrt(episodes) / 2
+        own = (1 - point.weight) * point.optimum.start + point.weight * point.optimum.end
+        assert own == pytest.approx(point.optimum.value, abs=0.02)
+
+
+def test_what_is_finished_is_not_trained_again(found, folder, trained, monkeypatch):
+    monkeypatch.setattr(make, "solve", lambda *_, **__: pytest.fail("the optima are in exact.json"))
+    again = ds.frontier(ENV, points=3, folder=folder, **ASKED)
+    assert trained == []
+    assert again.summary() == found.summary()
+    agent = again.points[1].trained[0].agent
+    assert agent.simulate_returns(5, seed=1).tolist() == (
+        found.points[1].agents[0].simulate_returns(5, seed=1).tolist()
+    )
+
+
+def test_more_points_train_what_is_missing_and_nothing_else(found, folder, trained):
+    more = ds.frontier(ENV, points=5, folder=folder, exact=False, **ASKED)
+    assert set(trained) == {
+        (risk, seed)
+        for risk in ("0.75*mean + 0.25*cvar(0.5)", "0.25*mean + 0.75*cvar(0.5)")
+        for seed in (0, 1)
+    }
+    assert more.points[2].by_own == found.points[1].by_own
+
+
+def test_an_agent_that_was_trained_but_not_valued_is_valued(found, folder, trained):
+    run = folder / "Tabular__qrsrm__cvar-0.5__1"
+    (run / "returns.npy").unlink()
+    again = ds.frontier(ENV, points=3, folder=folder, **ASKED)
+    assert trained == []
+    assert (run / "returns.npy").exists()
+    assert again.points[2].by_own == found.points[2].by_own
+
+
+def test_a_folder_with_runs_of_another_kind_is_refused(found, folder):
+    with pytest.raises(ValueError, match=r"trained in another way: .* has quantiles 5, now 6"):
+        ds.frontier(ENV, points=3, folder=folder, **{**ASKED, "quantiles": 6})
+
+
+def test_the_folder_has_the_numbers_the_picture_and_a_page(found, folder):
+    page = write_folder(found, folder, told=1, checks=20)
+    assert json.loads((folder / "frontier.json").read_text())["points"] == found.rows()
+    assert len((folder / "frontier.csv").read_text().splitlines()) == 4
+    assert (folder / "frontier.png").stat().st_size > 10_000
+    text = page.read_text(encoding="utf-8")
+    assert "mean against cvar(0.5): Tabular" in text
+
+
+def test_wrong_arguments_are_refused_before_anything_is_trained(trained):
+    with pytest.raises(ValueError, match="`seeds` must be one or more different whole numbers"):
+        ds.frontier(ENV, seeds=[1, 1])
+    with pytest.raises(ValueError, match="`start` and `end` must be two different measures"):
+        ds.frontier(ENV, start="mean", end="cvar(1)")
+    with pytest.raises(ValueError, match="`confidence` must be in"):
+        ds.frontier(ENV, confidence=95.0)
+    with pytest.raises(ValueError, match="`exact` must be False or left out here: the planner"):
+        ds.frontier("CartPole-v1", exact=True)
+    with pytest.raises(ValueError, match="CVaR"):
+        ds.frontier(ENV, agent=ds.QRCVaR)
+    assert trained == []
+
+
+def test_the_folder_is_named_after_what_is_in_it():
+    named = frontier_folder("downside/MeanReversion-v0", "qrsrm", "mean", "cvar(0.1)")
+    assert str(named) == "runs/MeanReversion-v0__qrsrm__frontier__mean__cvar-0.1"
