@@ -8,8 +8,8 @@ import pytest
 import downside as ds
 from downside.agents import settings
 from downside.envs import AmericanPut
-from downside.experiments import NAMES, ablation, agents, load, put
-from downside.experiments._study import read_rows, write_about, write_rows
+from downside.experiments import NAMES, ablation, load, put
+from downside.experiments._study import read_rows, values, write_about, write_rows
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -41,7 +41,7 @@ def test_the_values_of_an_objective_are_those_of_its_seeds():
         {"objective": "mean", "measure": "cvar(0.5)", "seed": "0", "value": "9"},
         {"objective": "mean", "measure": "mean", "seed": "1", "value": "2.5"},
     ]
-    np.testing.assert_array_equal(agents.values(rows, "mean", "mean"), [1.5, 2.5])
+    np.testing.assert_array_equal(values(rows, objective="mean", measure="mean"), [1.5, 2.5])
 
 
 @pytest.mark.parametrize("name", ablation.CHOICES)

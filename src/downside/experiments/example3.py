@@ -6,13 +6,12 @@ the true one of the same policy: its futures from every step, simulated. Writes 
 `example3.png` and `example3.html` into the run's folder.
 """
 
-from pathlib import Path
-
 import numpy as np
 
 from downside._files import whole_file
 from downside.exact import solve
-from downside.experiments._study import write_rows
+from downside.experiments._options import Options
+from downside.experiments._study import QUICK, write_rows
 from downside.experiments._tables import show, terminal
 from downside.experiments.optimum import ENVIRONMENT, GAMMA
 from downside.explanation import Story, explain
@@ -27,17 +26,13 @@ DISTRIBUTION_FRACTION = 0.3
 the one before at the pace of the target network, and an episode has ten of them."""
 
 
-def main(folder: Path | None = None, seed: int = 0, agent: Agent | None = None) -> bool:
+def main(options: Options, agent: Agent | None = None) -> bool:
     """Trains, explains, writes; says whether the levels are what they are said to be."""
     console = terminal()
+    seed = options.seeds_or((0,))[0]
+    changes = QUICK if options.quick else {"distribution_fraction": DISTRIBUTION_FRACTION}
     if agent is None:
-        agent = QRSRM(
-            ENVIRONMENT,
-            risk=RISK,
-            seed=seed,
-            gamma=GAMMA,
-            distribution_fraction=DISTRIBUTION_FRACTION,
-        )
+        agent = QRSRM(ENVIRONMENT, risk=RISK, seed=seed, gamma=GAMMA, **changes)
         console.print(f"Training {agent.name} for {RISK} on {ENVIRONMENT}")
         agent.learn(progress_bar=True)
     learned = explain(agent, episode_seed=EPISODE, checks=1000)
@@ -51,7 +46,7 @@ def main(folder: Path | None = None, seed: int = 0, agent: Agent | None = None) 
     assert checks is not None
     console.print(checks.words, highlight=False)
 
-    folder = folder or run_folder(ENVIRONMENT, "qrsrm-example3", agent.risk, seed)
+    folder = options.results or run_folder(ENVIRONMENT, "qrsrm-example3", agent.risk, seed)
     folder.mkdir(parents=True, exist_ok=True)
     table = [
         {**{k: v for k, v in row.items() if not isinstance(v, list)}, "true_level": other.level}

@@ -14,16 +14,19 @@ from downside._files import whole_file
 from downside.envs import AmericanPut
 from downside.envs.american_put import EXERCISE
 from downside.exact import Plan, solve
+from downside.experiments._options import Options
 from downside.experiments._study import (
     EPISODES,
+    Cell,
     Row,
     read_rows,
+    select,
     train_cells,
+    values,
     write_about,
     write_rows,
 )
 from downside.experiments._tables import show, terminal
-from downside.experiments.agents import values
 from downside.train import Agent
 
 ENVIRONMENT = "downside/AmericanPut-v0"
@@ -34,20 +37,17 @@ TIMESTEPS = 512_000
 _PRICES = np.linspace(0.3, 1.0, 701)
 
 
-def main(results: Path = Path("results"), seeds: tuple[int, ...] = (0, 1, 2, 3, 4)) -> bool:
+def main(options: Options) -> bool:
     """Trains, solves, writes, draws; says whether the boundaries are ordered as in the paper."""
+    results = options.folder
     path = results / "american-put.csv"
     rows = read_rows(path)
-    done = {(row["objective"], int(row["seed"])) for row in rows}
-    for seed in seeds:
-        missing = [risk for risk in RISKS if (risk, seed) not in done]
-        if not missing:
-            continue
-        for cell in train_cells(
-            ENVIRONMENT, missing, [seed], gamma=GAMMA, total_timesteps=TIMESTEPS
-        ):
-            edge = json.dumps([_rounded(price) for price in boundary(cell.agent)])
-            rows += [{**row, "boundary": edge} for row in cell.row(*RISKS)]
+    for one in train_cells(ENVIRONMENT, missing(options), "put", options):
+        edge = json.dumps([_rounded(price) for price in boundary(one.agent)])
+        for row in one.rows(*RISKS):
+            del row["algorithm"]
+            rows.append({**row, "boundary": edge})
+        rows.sort(key=lambda row: (RISKS.index(row["objective"]), int(row["seed"])))
         write_rows(path, rows)
         write_about(
             path.with_suffix(".json"),
@@ -60,7 +60,24 @@ def main(results: Path = Path("results"), seeds: tuple[int, ...] = (0, 1, 2, 3, 
         )
     plans = {risk: solve(ENVIRONMENT, risk, gamma=GAMMA, episodes=100_000) for risk in RISKS}
     _draw(rows, plans, results / "american-put.png")
-    return _show(rows, plans)
+    return _show(rows, plans) or options.quick
+
+
+def remaining(options: Options) -> int:
+    """How many agents are still to be trained."""
+    return len(missing(options))
+
+
+def missing(options: Options) -> list[Cell]:
+    """The agents that are not in the file."""
+    rows = read_rows(options.folder / "american-put.csv")
+    settings = {"gamma": GAMMA, "total_timesteps": TIMESTEPS}
+    return [
+        Cell("QR-SRM", risk, seed, settings)
+        for seed in options.seeds_or()
+        for risk in RISKS
+        if options.only in risk and not select(rows, objective=risk, seed=seed)
+    ]
 
 
 def boundary(agent: Agent) -> Float[np.ndarray, " periods"]:
@@ -104,7 +121,7 @@ def _show(rows: list[Row], plans: dict[str, Plan]) -> bool:
     console = terminal()
     shown, middles = [], []
     for risk, plan in plans.items():
-        own = values(rows, risk, risk)
+        own = values(rows, objective=risk, measure=risk)
         edges = boundaries(rows, risk)
         middle = _median(edges)
         middles.append(middle)
@@ -123,7 +140,7 @@ def _show(rows: list[Row], plans: dict[str, Plan]) -> bool:
     header = ("risk", "QR-SRM", "optimum", "share", "largest gap of the boundary")
     show(
         console,
-        f"American put, γ = {GAMMA:g}, {len(values(rows, RISKS[0], RISKS[0]))} seeds",
+        f"American put, γ = {GAMMA:g}, {len({row['seed'] for row in rows})} seeds",
         header,
         shown,
     )
