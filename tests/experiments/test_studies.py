@@ -65,4 +65,4 @@ def test_the_boundary_is_the_highest_price_at_which_the_agent_exercises(monkeypa
 
 def test_the_middle_boundary_counts_seeds_that_never_exercise():
     edges = np.array([[0.7, 0.8, np.nan], [0.6, np.nan, np.nan], [0.5, np.nan, 0.9]])
-    np.testing.assert_array_equal(put._median(edges), [0.6, np.nan, np.nan])
+    np.testing.assert_array_equal(put.median(edges), [0.6, np.nan, np.nan])

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 import tyro
 
 from downside.cli._common import unknown
-from downside.experiments import NAMES
+from downside.experiments import NAMES, PAPER
 
 _NAMES = (*NAMES, "all")
 
@@ -25,8 +25,9 @@ class Reproduce:
     ]
     """Which one: example1, example2; example3 (how the risk preference of a trained agent evolves);
     optimum (mean reversion solved for the paper's table); put (exercise boundaries of the American
-    put); mean-reversion (the comparison of all agents); lunar (the windy lunar lander); ablation
-    (what each of our choices adds); demo (one agent beside the optimum, in minutes); or all."""
+    put); mean-reversion (the comparison of all agents); spectra (three richer measures); quantiles
+    (how many, and what they cost); lunar (the windy lunar lander); all of these; ablation (what
+    each of our choices adds); demo (one agent beside the optimum, in minutes)."""
     seeds: tuple[int, ...] = ()
     """Of the agents; five for most experiments."""
     preset: Literal["default", "paper", "both"] = "both"
@@ -53,4 +54,4 @@ class Reproduce:
             quick=self.quick,
             only=self.only,
         )
-        run(NAMES if name == "all" else (name,), options)
+        run(PAPER if name == "all" else (name,), options)

@@ -10,15 +10,18 @@ NAMES = (
     "optimum",
     "put",
     "mean-reversion",
+    "spectra",
+    "quantiles",
     "lunar",
     "ablation",
     "demo",
 )
-"""In the order in which `all` runs them; underscores may stand for hyphens."""
+PAPER = NAMES[:-2]
+"""What `all` runs, in this order."""
 
 
 def load(name: str) -> ModuleType:
-    """The experiment: a module whose `main(options)` says whether the figures are right.
+    """The experiment: a module whose `main(options)` says whether its figures are right.
 
     If it trains agents in cells, `remaining(options)` says how many are still to be trained.
     """

@@ -8,17 +8,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from downside.experiments._options import Options
-from downside.experiments._study import (
-    EPISODES,
-    Cell,
-    read_rows,
-    select,
-    train_cells,
-    values,
-    write_about,
-    write_rows,
-)
+from downside.experiments._study import read_rows, select, values, write_about, write_rows
 from downside.experiments._tables import show, terminal
+from downside.experiments._training import EPISODES, Cell, train_cells
 from downside.experiments.optimum import ENVIRONMENT, GAMMA
 
 RISKS = ("cvar(0.5)", "cvar(0.2)")

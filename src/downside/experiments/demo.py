@@ -11,8 +11,8 @@ from downside.evaluation import Evaluation, evaluate
 from downside.exact import Plan, solve
 from downside.experiments._options import Options
 from downside.experiments._paper import paper_table
-from downside.experiments._study import EPISODES, EVALUATION_SEED, QUICK
 from downside.experiments._tables import show, terminal
+from downside.experiments._training import EPISODES, EVALUATION_SEED, QUICK
 from downside.experiments.optimum import ENVIRONMENT, GAMMA
 from downside.reporting import make_chapter, report
 from downside.runs import run_folder

@@ -11,8 +11,9 @@ import numpy as np
 from downside._files import whole_file
 from downside.exact import solve
 from downside.experiments._options import Options
-from downside.experiments._study import QUICK, write_rows
+from downside.experiments._study import write_rows
 from downside.experiments._tables import show, terminal
+from downside.experiments._training import QUICK
 from downside.experiments.optimum import ENVIRONMENT, GAMMA
 from downside.explanation import Story, explain
 from downside.reporting import make_chapter, report

@@ -12,20 +12,23 @@ import numpy as np
 from downside.experiments._options import Options
 from downside.experiments._paper import paper_table
 from downside.experiments._study import (
-    EPISODES,
-    QUICK_EPISODES,
-    Cell,
     Row,
-    agent_label,
-    agent_of,
     read_rows,
     select,
-    train_cells,
     values,
+    with_agent,
     write_about,
     write_rows,
 )
 from downside.experiments._tables import show, terminal
+from downside.experiments._training import (
+    EPISODES,
+    QUICK_EPISODES,
+    Cell,
+    agent_label,
+    agent_of,
+    train_cells,
+)
 from downside.experiments.optimum import ENVIRONMENT, GAMMA, OBJECTIVES, SHORT, optimum
 
 PAPER = paper_table("mean_reversion")
@@ -43,10 +46,9 @@ def main(options: Options) -> bool:
         for one in train_cells(
             ENVIRONMENT, missing(options, preset), f"mean-reversion, {preset}", options
         ):
-            done = (one.cell.algorithm, one.cell.objective, str(one.cell.seed))
-            rows = [row for row in rows if _cell(row) != done] + one.rows(*OBJECTIVES)
+            rows = with_agent(rows, one.rows(*OBJECTIVES), "algorithm", "objective", "seed")
             write(path, rows, preset, options)
-        reached = _show(rows, optimum(options.folder), preset)
+        reached = _show(rows, optimum(options.folder / "mean-reversion-optimum.csv"), preset)
         agree &= reached or preset == "paper" or options.quick
     return agree
 
@@ -66,10 +68,6 @@ def missing(options: Options, preset: str) -> list[Cell]:
         if options.only in agent_label(algorithm, objective)
         and len(select(rows, algorithm=algorithm, objective=objective, seed=seed)) < len(OBJECTIVES)
     ]
-
-
-def _cell(row: Row) -> tuple[str, str, str]:
-    return row["algorithm"], row["objective"], str(row["seed"])
 
 
 def write(path: Path, rows: list[Row], preset: str, options: Options) -> None:

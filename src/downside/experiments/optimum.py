@@ -4,6 +4,7 @@ Writes `results/mean-reversion-optimum.csv`: one row for each pair of a plan and
 """
 
 import time
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from rich.console import Console
@@ -18,65 +19,77 @@ ENVIRONMENT = "downside/MeanReversion-v0"
 GAMMA = 0.99
 OBJECTIVES = paper_table("mean_reversion").measures
 SHORT = ("mean", "cvar 0.5", "cvar 0.2", "exp 4", "dual 2", "3 levels", "½+½")
-EPISODES, QUICK_EPISODES = 1_000_000, 10_000
-QUICK_OBJECTIVES = OBJECTIVES[:2]
+EPISODES, QUICK_EPISODES, QUICK_REFINE = 1_000_000, 10_000, 0.25
 
 
 def main(options: Options) -> bool:
     """Solves, values, writes and prints; says whether each diagonal leads its column."""
-    console = terminal()
     path = options.folder / "mean-reversion-optimum.csv"
-    rows: list[Row] = read_rows(path)
+    rows = solve_all(path, "downside reproduce optimum", ENVIRONMENT, GAMMA, OBJECTIVES, options)
+    return _show(rows, terminal())
+
+
+def solve_all(
+    path: Path,
+    command: str,
+    env: str,
+    gamma: float,
+    objectives: Sequence[str],
+    options: Options,
+    also: Callable[[Plan], Row] | None = None,
+) -> list[Row]:
+    """The optimum of each objective, valued by all of them; what is in the file is kept.
+
+    `also` is what else to write down of a plan.
+    """
+    rows = read_rows(path)
     episodes = QUICK_EPISODES if options.quick else EPISODES
-    for objective in QUICK_OBJECTIVES if options.quick else OBJECTIVES:
+    for objective in objectives:
         if select(rows, plan=objective):
             continue
         begin = time.perf_counter()
         plan = solve(
-            ENVIRONMENT, objective, gamma=GAMMA, episodes=episodes, seed=0, progress_bar=True
+            env,
+            objective,
+            gamma=gamma,
+            refine=QUICK_REFINE if options.quick else 1.0,
+            episodes=episodes,
+            progress_bar=True,
         )
-        rows += _rows(plan, objective, time.perf_counter() - begin)
-        console.print(
+        seconds = time.perf_counter() - begin
+        terminal().print(
             f"{objective}: optimum {plan.value:.4f}, simulated {plan.estimate}, by the alternation "
             f"alone {plan.alternation:.4f}"
         )
-        _write(rows, path, episodes)
-    return _show(rows, console)
+        more = {} if also is None else also(plan)
+        rows += [{**row, **more} for row in _rows(plan, objective, objectives, seconds)]
+        write_rows(path, rows)
+        about = {"environment": env, "gamma": gamma, "seed": 0, "episodes": episodes}
+        write_about(path.with_suffix(".json"), command, **about)
+    return rows
 
 
-def optimum(folder: Path) -> dict[str, float]:
-    """The planner's value of each objective, as far as they have been solved."""
-    rows = read_rows(folder / "mean-reversion-optimum.csv")
-    return {row["plan"]: float(row["recursion"]) for row in rows}
+def optimum(path: Path) -> dict[str, float]:
+    """The planner's value of each objective, in fresh episodes, as far as they have been solved."""
+    rows = [row for row in read_rows(path) if row["plan"] == row["measure"]]
+    return {row["plan"]: float(row["value"]) for row in rows}
 
 
-def _rows(plan: Plan, objective: str, seconds: float) -> list[Row]:
-    estimates = plan.evaluate(OBJECTIVES)
+def _rows(plan: Plan, objective: str, measures: Sequence[str], seconds: float) -> list[Row]:
+    estimates = plan.evaluate(measures)
     return [
         {
             "plan": objective,
             "measure": measure,
-            "value": round(estimates[str(measure)].value, 6),
-            "standard_error": round(estimates[str(measure)].standard_error, 6),
+            "value": round(found.value, 6),
+            "standard_error": round(found.standard_error, 6),
             "recursion": round(plan.value, 6),
             "alternation": round(plan.alternation, 6),
             "start": plan.start,
             "seconds": round(seconds, 1),
         }
-        for measure in OBJECTIVES
+        for measure, found in zip(measures, estimates.values(), strict=True)
     ]
-
-
-def _write(rows: list[Row], path: Path, episodes: int) -> None:
-    write_rows(path, rows)
-    write_about(
-        path.with_suffix(".json"),
-        "downside reproduce optimum",
-        environment=ENVIRONMENT,
-        gamma=GAMMA,
-        seed=0,
-        episodes=episodes,
-    )
 
 
 def _show(rows: list[Row], console: Console) -> bool:

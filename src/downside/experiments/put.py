@@ -1,83 +1,117 @@
-"""The American put: when do CVaR 0.2, 0.6 and 1.0 exercise? The agents beside the planner.
+"""The American put (figure 2 of the paper): payoffs and exercise boundaries of CVaR 0.2, 0.6, 1.0.
 
-Writes `results/american-put.csv` (a row for each level and seed, with the boundary) and draws
-`results/american-put.png`.
+Writes `results/american-put-PRESET.csv` (each agent by each measure, with its boundary) and
+`american-put-PRESET-returns.csv` (quantiles of the payoffs), the planner's in
+`american-put-optimum.csv`, and draws `figures/american-put-PRESET`.
 """
 
+import itertools
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float
 
-from downside._files import whole_file
 from downside.envs import AmericanPut
 from downside.envs.american_put import EXERCISE
-from downside.exact import Plan, solve
+from downside.exact import Plan
+from downside.experiments._figures import agent_words, colour, panels, save, words
 from downside.experiments._options import Options
 from downside.experiments._study import (
-    EPISODES,
-    Cell,
     Row,
     read_rows,
     select,
-    train_cells,
     values,
+    with_agent,
     write_about,
     write_rows,
 )
 from downside.experiments._tables import show, terminal
+from downside.experiments._training import EPISODES, QUICK_EPISODES, Cell, train_cells
+from downside.experiments.optimum import optimum, solve_all
 from downside.train import Agent
 
 ENVIRONMENT = "downside/AmericanPut-v0"
 GAMMA = 1.0
 RISKS = ("cvar(0.2)", "cvar(0.6)", "cvar(1.0)")
-COLOURS = ("#0072B2", "#009E73", "#D55E00")
-TIMESTEPS = 512_000
+LINES = (":", "--", "-")
+"""As in the paper, of the value by each of them."""
+TIMESTEPS = {"default": 512_000, "paper": 500_000}
 _PRICES = np.linspace(0.3, 1.0, 701)
 
 
 def main(options: Options) -> bool:
     """Trains, solves, writes, draws; says whether the boundaries are ordered as in the paper."""
-    results = options.folder
-    path = results / "american-put.csv"
-    rows = read_rows(path)
-    for one in train_cells(ENVIRONMENT, missing(options), "put", options):
-        edge = json.dumps([_rounded(price) for price in boundary(one.agent)])
-        for row in one.rows(*RISKS):
-            del row["algorithm"]
-            rows.append({**row, "boundary": edge})
-        rows.sort(key=lambda row: (RISKS.index(row["objective"]), int(row["seed"])))
-        write_rows(path, rows)
-        write_about(
-            path.with_suffix(".json"),
-            "downside reproduce put",
-            environment=ENVIRONMENT,
-            gamma=GAMMA,
-            seeds=sorted({int(row["seed"]) for row in rows}),
-            episodes=EPISODES,
-            total_timesteps=TIMESTEPS,
-        )
-    plans = {risk: solve(ENVIRONMENT, risk, gamma=GAMMA, episodes=100_000) for risk in RISKS}
-    _draw(rows, plans, results / "american-put.png")
-    return _show(rows, plans) or options.quick
+    plans = solve_all(
+        options.folder / "american-put-optimum.csv",
+        "downside reproduce put",
+        ENVIRONMENT,
+        GAMMA,
+        RISKS,
+        options,
+        _edge_of_plan,
+    )
+    ordered = True
+    for preset in options.presets:
+        path, returns_path = paths(options.folder, preset)
+        rows, returns = read_rows(path), read_rows(returns_path)
+        for one in train_cells(ENVIRONMENT, missing(options, preset), f"put, {preset}", options):
+            edge = json.dumps([_rounded(price) for price in boundary(one.agent)])
+            own = [{**row, "boundary": edge} for row in one.rows(*RISKS)]
+            rows = with_agent(rows, own, "objective", "seed")
+            returns = with_agent(returns, one.returns(), "objective", "seed")
+            for where, what in ((path, rows), (returns_path, returns)):
+                what.sort(key=lambda row: (RISKS.index(row["objective"]), int(row["seed"])))
+                write_rows(where, what)
+            write_about(
+                path.with_suffix(".json"),
+                f"downside reproduce put --preset {preset}",
+                environment=ENVIRONMENT,
+                gamma=GAMMA,
+                preset=preset,
+                seeds=sorted({int(row["seed"]) for row in rows}),
+                episodes=QUICK_EPISODES if options.quick else EPISODES,
+                total_timesteps=TIMESTEPS[preset],
+            )
+        if rows:
+            best = optimum(options.folder / "american-put-optimum.csv")
+            ordered &= _show(rows, plans, best, preset) or preset == "paper"
+            _draw(rows, returns, plans, options.folder, preset)
+    return ordered or options.quick
+
+
+def paths(folder: Path, preset: str) -> tuple[Path, Path]:
+    """Where the values and the payoffs are written."""
+    return folder / f"american-put-{preset}.csv", folder / f"american-put-{preset}-returns.csv"
 
 
 def remaining(options: Options) -> int:
     """How many agents are still to be trained."""
-    return len(missing(options))
+    return sum(len(missing(options, preset)) for preset in options.presets)
 
 
-def missing(options: Options) -> list[Cell]:
-    """The agents that are not in the file."""
-    rows = read_rows(options.folder / "american-put.csv")
-    settings = {"gamma": GAMMA, "total_timesteps": TIMESTEPS}
+def missing(options: Options, preset: str) -> list[Cell]:
+    """The agents whose values or payoffs are not in the files."""
+    rows, returns = map(read_rows, paths(options.folder, preset))
+    settings = {
+        "preset": preset,
+        "gamma": GAMMA,
+        "total_timesteps": TIMESTEPS[preset],
+        "distribution_fraction": 0.0,
+    }
     return [
         Cell("QR-SRM", risk, seed, settings)
         for seed in options.seeds_or()
         for risk in RISKS
-        if options.only in risk and not select(rows, objective=risk, seed=seed)
+        if options.only in risk
+        and not (
+            select(rows, objective=risk, seed=seed) and select(returns, objective=risk, seed=seed)
+        )
     ]
+
+
+# --- boundaries -------------------------------------------------------------------------------
 
 
 def boundary(agent: Agent) -> Float[np.ndarray, " periods"]:
@@ -107,75 +141,100 @@ def _rounded(price: float) -> float | None:
     return None if np.isnan(price) else round(float(price), 4)
 
 
+def _edge_of_plan(plan: Plan) -> Row:
+    assert plan.boundary is not None
+    return {"boundary": json.dumps([_rounded(price) for price in plan.boundary])}
+
+
+def edge(text: str) -> Float[np.ndarray, " periods"]:
+    """A boundary as it is written down: NaN where there is no exercise."""
+    return np.array([np.nan if price is None else price for price in json.loads(text)], dtype=float)
+
+
 def boundaries(rows: list[Row], risk: str) -> Float[np.ndarray, "seeds periods"]:
     """The boundaries of each seed's agent."""
-    own = [
-        json.loads(row["boundary"])
-        for row in rows
-        if row["objective"] == risk and row["measure"] == risk
-    ]
-    return np.array([[np.nan if p is None else p for p in one] for one in own], dtype=float)
+    return np.array([edge(row["boundary"]) for row in select(rows, objective=risk, measure=risk)])
 
 
-def _show(rows: list[Row], plans: dict[str, Plan]) -> bool:
-    console = terminal()
-    shown, middles = [], []
-    for risk, plan in plans.items():
-        own = values(rows, objective=risk, measure=risk)
-        edges = boundaries(rows, risk)
-        middle = _median(edges)
-        middles.append(middle)
-        exact = plan.boundary
-        assert exact is not None
-        gap = np.abs(middle - exact)
-        shown.append(
-            [
-                risk,
-                f"{own.mean():.4f}",
-                f"{plan.value:.4f}",
-                f"{own.mean() / plan.value:.1%}",
-                "-" if np.isnan(gap).all() else f"{np.nanmax(gap):.3f}",
-            ]
-        )
-    header = ("risk", "QR-SRM", "optimum", "share", "largest gap of the boundary")
-    show(
-        console,
-        f"American put, γ = {GAMMA:g}, {len({row['seed'] for row in rows})} seeds",
-        header,
-        shown,
-    )
-    # A more risk-averse agent exercises sooner: at a higher price.
-    filled = [np.where(np.isnan(middle), -np.inf, middle) for middle in middles]
-    return bool(np.all(filled[0] >= filled[1]) and np.all(filled[1] >= filled[2]))
-
-
-def _median(edges: Float[np.ndarray, "seeds periods"]) -> Float[np.ndarray, " periods"]:
+def median(edges: Float[np.ndarray, "seeds periods"]) -> Float[np.ndarray, " periods"]:
     """The middle seed at each time; NaN where most seeds never exercise."""
     filled = np.median(np.where(np.isnan(edges), -np.inf, edges), axis=0)
     return np.where(np.isfinite(filled), filled, np.nan)
 
 
-def _draw(rows: list[Row], plans: dict[str, Plan], path: Path) -> None:
-    from matplotlib.figure import Figure
+# --- table and figure -------------------------------------------------------------------------
 
-    figure = Figure(figsize=(6.4, 4.4), layout="constrained")
-    axis = figure.subplots()
-    for (risk, plan), colour in zip(plans.items(), COLOURS, strict=True):
-        edges = boundaries(rows, risk)
+
+def _show(rows: list[Row], plans: list[Row], best: dict[str, float], preset: str) -> bool:
+    shown, middles = [], []
+    for risk in RISKS:
+        own = values(rows, objective=risk, measure=risk)
+        if not own.size:
+            continue
+        middle = median(boundaries(rows, risk))
+        middles.append(np.where(np.isnan(middle), -np.inf, middle))
+        gap = np.abs(middle - edge(select(plans, plan=risk)[0]["boundary"]))
+        shown.append(
+            [
+                risk,
+                f"{own.mean():.4f}",
+                f"{best[risk]:.4f}",
+                f"{own.mean() / best[risk]:.1%}",
+                "-" if np.isnan(gap).all() else f"{np.nanmax(gap):.3f}",
+                str(own.size),
+            ]
+        )
+    header = ("risk", "QR-SRM", "optimum", "share", "largest gap of the boundary", "seeds")
+    show(terminal(), f"American put, γ = {GAMMA:g}, preset {preset}", header, shown)
+    # A more risk-averse agent exercises sooner: at a higher price.
+    return all(bool(np.all(a >= b)) for a, b in itertools.pairwise(middles))
+
+
+def _draw(rows: list[Row], returns: list[Row], plans: list[Row], folder: Path, preset: str) -> None:
+    figure, axes = panels(1, 2, (10.0, 4.0))
+    _draw_payoffs(axes[0, 0], rows, returns, preset)
+    right = axes[0, 1]
+    for risk in RISKS:
+        label, edges = f"QR-SRM {risk}", boundaries(rows, risk)
+        if not len(edges):
+            continue
         times = np.arange(edges.shape[1])
-        for edge in edges:
-            axis.plot(times, edge, color=colour, alpha=0.25, linewidth=1)
-        middle, exact = _median(edges), plan.boundary
-        assert exact is not None
-        for edge, who, style in ((middle, "agents", "o-"), (exact, "planner", "--")):
-            said = f"{risk}, {who}{': never' if np.isnan(edge).all() else ''}"
-            axis.plot(times, edge, style, color=colour, markersize=4, label=said)
-    axis.set(
-        title="Exercise the put at this price or below it",
+        for one in edges:
+            right.plot(times, one, color=colour(label), alpha=0.25, linewidth=1)
+        exact = edge(select(plans, plan=risk)[0]["boundary"])
+        for prices, who, style in ((median(edges), "agents", "o-"), (exact, "optimum", "--")):
+            said = f"{words(risk)}, {who}{': never' if np.isnan(prices).all() else ''}"
+            right.plot(times, prices, style, color=colour(label), markersize=4, label=said)
+    low, high = right.get_ylim()
+    right.set(
+        title="Exercise at this price or below it (thin: each seed)",
         xlabel="decision time",
-        ylabel="price (strike 1)",
+        ylabel="price of the asset (strike 1)",
+        ylim=(low, high + 0.25 * (high - low)),
     )
-    axis.spines[["top", "right"]].set_visible(False)
-    axis.legend(frameon=False, ncols=3, fontsize=8)
-    with whole_file(path) as temporary:
-        figure.savefig(temporary, dpi=150)
+    right.legend(ncols=3, loc="upper center")
+    save(figure, folder, f"american-put-{preset}")
+
+
+def _draw_payoffs(axis: Any, rows: list[Row], returns: list[Row], preset: str) -> None:
+    every = np.array([float(row["value"]) for row in returns])
+    bins = np.linspace(0, np.quantile(every, 0.998), 45) if every.size else np.linspace(0, 1, 45)
+    for risk in RISKS:
+        label = f"QR-SRM {risk}"
+        own = [float(row["value"]) for row in select(returns, objective=risk)]
+        if not own:
+            continue
+        heights, _ = np.histogram(own, bins)
+        axis.stairs(heights / len(own), bins, color=colour(label), label=agent_words(label))
+        for measure, line in zip(RISKS, LINES, strict=True):
+            value = values(rows, objective=risk, measure=measure).mean()
+            axis.axvline(value, color=colour(label), linestyle=line, linewidth=1)
+    for measure, line in zip(RISKS, LINES, strict=True):
+        axis.plot([], [], color="#777777", linestyle=line, label=f"value by {words(measure)}")
+    axis.set(
+        title=f"Payoffs of QR-SRM, preset {preset}",
+        xlabel="payoff of an episode",
+        ylabel="share of episodes",
+        yscale="log",
+    )
+    axis.legend(loc="upper right")
