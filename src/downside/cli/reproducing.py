@@ -26,8 +26,9 @@ class Reproduce:
     """Which one: example1, example2; example3 (how the risk preference of a trained agent evolves);
     optimum (mean reversion solved for the paper's table); put (exercise boundaries of the American
     put); mean-reversion (the comparison of all agents); spectra (three richer measures); quantiles
-    (how many, and what they cost); lunar (the windy lunar lander); all of these; ablation (what
-    each of our choices adds); demo (one agent beside the optimum, in minutes)."""
+    (how many, and what they cost); lunar (the windy lunar lander); page (docs/reproduction.md, from
+    the results); all of these; ablation (what each of our choices adds); demo (one agent beside the
+    optimum, in minutes)."""
     seeds: tuple[int, ...] = ()
     """Of the agents; five for most experiments."""
     preset: Literal["default", "paper", "both"] = "both"

@@ -13,6 +13,7 @@ NAMES = (
     "spectra",
     "quantiles",
     "lunar",
+    "page",
     "ablation",
     "demo",
 )

@@ -1,7 +1,8 @@
 """What the figures share: a colour for each agent, a mark for each algorithm, and how they are
 saved."""
 
-from collections.abc import Iterable
+import contextlib
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -69,25 +70,26 @@ def agent_words(label: str) -> str:
     return algorithm if algorithm == "QR-DQN" else f"{algorithm}, {words(objective)}"
 
 
-def panels(rows: int, columns: int, size: tuple[float, float], **more: Any) -> tuple[Any, Any]:
-    """A figure and its axes, in the style of all of them."""
+@contextlib.contextmanager
+def picture(
+    folder: Path, name: str, rows: int, columns: int, size: tuple[float, float], **more: Any
+) -> Iterator[tuple["Figure", Any]]:
+    """A figure and its axes to draw on; `figures/NAME.svg` and `.png` when the block ends."""
     import matplotlib as mpl
     from matplotlib.figure import Figure
 
     with mpl.rc_context(STYLE):
         figure = Figure(figsize=size, layout="constrained")
-        return figure, figure.subplots(rows, columns, squeeze=False, **more)
+        yield figure, figure.subplots(rows, columns, squeeze=False, **more)
+        save(figure, folder, name)
 
 
 def save(figure: "Figure", folder: Path, name: str) -> None:
     """Writes `figures/NAME.svg` and `figures/NAME.png`."""
-    import matplotlib as mpl
-
-    with mpl.rc_context(STYLE):
-        for suffix in ("svg", "png"):
-            metadata = {"Date": None} if suffix == "svg" else None
-            with whole_file(folder / "figures" / f"{name}.{suffix}") as temporary:
-                figure.savefig(temporary, dpi=150, metadata=metadata)
+    for suffix in ("svg", "png"):
+        metadata = {"Date": None} if suffix == "svg" else None
+        with whole_file(folder / "figures" / f"{name}.{suffix}") as temporary:
+            figure.savefig(temporary, dpi=150, metadata=metadata)
 
 
 def density(quantiles: Iterable[float], grid: Float[np.ndarray, " n"]) -> Float[np.ndarray, " n"]:

@@ -5,15 +5,15 @@ from typing import Any
 
 import numpy as np
 
-from downside.experiments._figures import agent_words, colour, density, panels, save
+from downside.experiments._figures import agent_words, colour, density, picture
 from downside.experiments._study import Row, select
 from downside.risk import Distribution
 
-_OURS, _THEIRS = "QR-SRM cvar(1.0)", "QR-DQN"
+_OURS, _THEIRS, _DENSE = "QR-SRM cvar(1.0)", "QR-DQN", "QR-SRM exponential(4)"
 _LEVELS = np.linspace(0.01, 1.0, 100)
 _SCORING_LINES = {
-    "double sum, N knots": ("--", _OURS),
-    "lookup, N knots": ("-", _OURS),
+    "double sum, N knots": ("--", _DENSE),
+    "lookup, N knots": ("-", _DENSE),
     "one knot (CVaR)": (":", "QR-SRM cvar(0.5)"),
     "mean (QR-DQN)": ("-", _THEIRS),
 }
@@ -28,15 +28,14 @@ def draw(
     """
     rows, returns, curves, cost = tables
     agents = sorted({(row["algorithm"], int(row["quantiles"])) for row in rows})
-    figure, axes = panels(2, 3, (12.0, 7.2))
-    _draw_returns(axes[0, 0], returns, agents)
-    _draw_levels(axes[0, 1], returns)
-    for axis, name in ((axes[0, 2], "timesteps"), (axes[1, 0], "seconds")):
-        _draw_scores(axis, curves, agents, name)
-    _draw_convergence(axes[1, 1], curves, agents)
-    _draw_cost(axes[1, 2], cost)
-    figure.suptitle(f"Number of quantiles, mean reversion, preset {preset}")
-    save(figure, folder, f"quantiles-{preset}")
+    with picture(folder, f"quantiles-{preset}", 2, 3, (12.0, 7.2)) as (figure, axes):
+        _draw_returns(axes[0, 0], returns, agents)
+        _draw_levels(axes[0, 1], returns)
+        for axis, name in ((axes[0, 2], "timesteps"), (axes[1, 0], "seconds")):
+            _draw_scores(axis, curves, agents, name)
+        _draw_convergence(axes[1, 1], curves, agents)
+        _draw_cost(axes[1, 2], cost)
+        figure.suptitle(f"Number of quantiles, mean reversion, preset {preset}")
 
 
 def _look(algorithm: str, count: int, agents: list[tuple[str, int]]) -> dict[str, Any]:

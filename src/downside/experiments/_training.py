@@ -29,7 +29,7 @@ ALGORITHMS: Mapping[str, type[Agent]] = {
     "QR-DQN": QRDQN,
 }
 QUICK: Mapping[str, Any] = {
-    "total_timesteps": 6_000,
+    "total_timesteps": 12_000,
     "hidden": (16, 16),
     "buffer_size": 5_000,
     "warmup_steps": 500,

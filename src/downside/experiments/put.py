@@ -16,7 +16,7 @@ from jaxtyping import Float
 from downside.envs import AmericanPut
 from downside.envs.american_put import EXERCISE
 from downside.exact import Plan
-from downside.experiments._figures import agent_words, colour, panels, save, words
+from downside.experiments._figures import agent_words, colour, picture, words
 from downside.experiments._options import Options
 from downside.experiments._study import (
     Row,
@@ -77,7 +77,10 @@ def main(options: Options) -> bool:
         if rows:
             best = optimum(options.folder / "american-put-optimum.csv")
             ordered &= _show(rows, plans, best, preset) or preset == "paper"
-            _draw(rows, returns, plans, options.folder, preset)
+            name = f"american-put-{preset}"
+            with picture(options.folder, name, 1, 2, (10.0, 4.0)) as (_, axes):
+                _draw_payoffs(axes[0, 0], rows, returns, preset)
+                _draw_boundaries(axes[0, 1], rows, plans)
     return ordered or options.quick
 
 
@@ -151,6 +154,12 @@ def edge(text: str) -> Float[np.ndarray, " periods"]:
     return np.array([np.nan if price is None else price for price in json.loads(text)], dtype=float)
 
 
+def _planned(plans: list[Row], risk: str, periods: int) -> Float[np.ndarray, " periods"]:
+    """The planner's boundary, if it has been solved."""
+    found = select(plans, plan=risk)
+    return edge(found[0]["boundary"]) if found else np.full(periods, np.nan)
+
+
 def boundaries(rows: list[Row], risk: str) -> Float[np.ndarray, "seeds periods"]:
     """The boundaries of each seed's agent."""
     return np.array([edge(row["boundary"]) for row in select(rows, objective=risk, measure=risk)])
@@ -173,13 +182,13 @@ def _show(rows: list[Row], plans: list[Row], best: dict[str, float], preset: str
             continue
         middle = median(boundaries(rows, risk))
         middles.append(np.where(np.isnan(middle), -np.inf, middle))
-        gap = np.abs(middle - edge(select(plans, plan=risk)[0]["boundary"]))
+        gap = np.abs(middle - _planned(plans, risk, len(middle)))
         shown.append(
             [
                 risk,
                 f"{own.mean():.4f}",
-                f"{best[risk]:.4f}",
-                f"{own.mean() / best[risk]:.1%}",
+                f"{best[risk]:.4f}" if risk in best else "-",
+                f"{own.mean() / best[risk]:.1%}" if risk in best else "-",
                 "-" if np.isnan(gap).all() else f"{np.nanmax(gap):.3f}",
                 str(own.size),
             ]
@@ -190,30 +199,34 @@ def _show(rows: list[Row], plans: list[Row], best: dict[str, float], preset: str
     return all(bool(np.all(a >= b)) for a, b in itertools.pairwise(middles))
 
 
-def _draw(rows: list[Row], returns: list[Row], plans: list[Row], folder: Path, preset: str) -> None:
-    figure, axes = panels(1, 2, (10.0, 4.0))
-    _draw_payoffs(axes[0, 0], rows, returns, preset)
-    right = axes[0, 1]
+def _draw_boundaries(axis: Any, rows: list[Row], plans: list[Row]) -> None:
     for risk in RISKS:
         label, edges = f"QR-SRM {risk}", boundaries(rows, risk)
         if not len(edges):
             continue
         times = np.arange(edges.shape[1])
         for one in edges:
-            right.plot(times, one, color=colour(label), alpha=0.25, linewidth=1)
-        exact = edge(select(plans, plan=risk)[0]["boundary"])
-        for prices, who, style in ((median(edges), "agents", "o-"), (exact, "optimum", "--")):
-            said = f"{words(risk)}, {who}{': never' if np.isnan(prices).all() else ''}"
-            right.plot(times, prices, style, color=colour(label), markersize=4, label=said)
-    low, high = right.get_ylim()
-    right.set(
-        title="Exercise at this price or below it (thin: each seed)",
+            axis.plot(times, one, color=colour(label), alpha=0.25, linewidth=1)
+        never = ": never" if np.isnan(median(edges)).all() else ""
+        axis.plot(
+            times,
+            median(edges),
+            "o-",
+            color=colour(label),
+            markersize=4,
+            label=f"{agent_words(label)}{never}",
+        )
+        axis.plot(times, _planned(plans, risk, len(times)), "--", color=colour(label))
+    axis.plot([], [], "--", color="#777777", label="the optimum (mean: never)")
+    axis.plot([], [], color="#777777", alpha=0.4, linewidth=1, label="each seed; dots: the median")
+    low, high = axis.get_ylim()
+    axis.set(
+        title="Exercise at this price or below it",
         xlabel="decision time",
         ylabel="price of the asset (strike 1)",
-        ylim=(low, high + 0.25 * (high - low)),
+        ylim=(low, high + 0.3 * (high - low)),
     )
-    right.legend(ncols=3, loc="upper center")
-    save(figure, folder, f"american-put-{preset}")
+    axis.legend(ncols=2, loc="upper center")
 
 
 def _draw_payoffs(axis: Any, rows: list[Row], returns: list[Row], preset: str) -> None:

@@ -7,10 +7,11 @@ Writes `results/spectra-PRESET.csv` (each agent by each measure) and `spectra-PR
 """
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-from downside.experiments._figures import agent_words, colour, density, panels, save, words
+from downside.experiments._figures import agent_words, colour, density, picture, words
 from downside.experiments._options import Options
 from downside.experiments._study import (
     Row,
@@ -33,14 +34,9 @@ LINES = ("--", ":", "-")
 
 def main(options: Options) -> bool:
     """Solves, trains, writes, draws; says whether each agent leads its own column."""
-    solve_all(
-        options.folder / "spectra-optimum.csv",
-        "downside reproduce spectra",
-        ENVIRONMENT,
-        GAMMA,
-        OBJECTIVES,
-        options,
-    )
+    if not options.quick:
+        path = options.folder / "spectra-optimum.csv"
+        solve_all(path, "downside reproduce spectra", ENVIRONMENT, GAMMA, OBJECTIVES, options)
     leads = True
     for preset in options.presets:
         path, returns_path = paths(options.folder, preset)
@@ -63,7 +59,9 @@ def main(options: Options) -> bool:
             )
         if rows:
             leads &= _show(rows, optimum(options.folder / "spectra-optimum.csv"), preset)
-            _draw(rows, returns, options.folder, preset)
+            size, widths = (9.6, 3.8), {"width_ratios": (3, 2)}
+            with picture(options.folder, f"spectra-{preset}", 1, 2, size, **widths) as (_, axes):
+                _draw(axes[0, 0], axes[0, 1], rows, returns, preset)
     return leads or options.quick
 
 
@@ -96,16 +94,16 @@ def _show(rows: list[Row], best: dict[str, float], preset: str) -> bool:
         [words(objective), *(f"{value:.4f}" for value in line)]
         for objective, line in zip(OBJECTIVES, table, strict=True)
     ]
-    shown.append(["the optimum", *(f"{best[objective]:.4f}" for objective in OBJECTIVES)])
+    shown.append(
+        ["the optimum", *(f"{best.get(objective, np.nan):.4f}" for objective in OBJECTIVES)]
+    )
     header = ("QR-SRM for", *map(words, OBJECTIVES))
     title = f"Spectra, preset {preset}: mean over seeds"
     show(terminal(), title, header, shown, frozenset({2}))
     return bool(np.all(table.max(axis=0) == np.diag(table)))
 
 
-def _draw(rows: list[Row], returns: list[Row], folder: Path, preset: str) -> None:
-    figure, axes = panels(1, 2, (9.6, 3.8), width_ratios=(3, 2))
-    left, right = axes[0]
+def _draw(left: Any, right: Any, rows: list[Row], returns: list[Row], preset: str) -> None:
     every = np.array([float(row["value"]) for row in returns])
     low, high = np.quantile(every, [0.002, 0.998])
     grid = np.linspace(low, high, 400)
@@ -139,4 +137,3 @@ def _draw(rows: list[Row], returns: list[Row], folder: Path, preset: str) -> Non
         ylim=(0, None),
     )
     right.legend()
-    save(figure, folder, f"spectra-{preset}")
