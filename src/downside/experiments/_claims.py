@@ -47,7 +47,7 @@ class Verdict(NamedTuple):
     found: Range | None
     """Its difference."""
     paper: float | None
-    """The same difference in the paper's table."""
+    """The difference in the paper's table; of several, the smallest."""
 
 
 def judge(claim: Claim, book: Book, preset: str) -> Verdict:
@@ -57,7 +57,7 @@ def judge(claim: Claim, book: Book, preset: str) -> Verdict:
         ours = book.values(claim.study, preset, pair.first, pair.measure)
         theirs = book.values(claim.study, preset, pair.second, pair.measure)
         if not ours.size or not theirs.size:
-            return Verdict("not yet run", claim.pairs[0], None, _paper(claim, claim.pairs[0]))
+            return Verdict("not yet run", claim.pairs[0], None, _paper(claim))
         found = difference(ours, theirs)
         rank, slack = _judged(claim, pair, found)
         judged.append((rank, slack, pair, found))
@@ -65,7 +65,7 @@ def judge(claim: Claim, book: Book, preset: str) -> Verdict:
     if found.seeds < LEAST_SEEDS:
         rank = 1
     word = ("does not hold", "undecided", "holds")[rank]
-    return Verdict(word, pair, found, _paper(claim, pair))
+    return Verdict(word, pair, found, _paper(claim))
 
 
 def _judged(claim: Claim, pair: Pair, found: Range) -> tuple[int, float]:
@@ -91,12 +91,14 @@ def _margin(claim: Claim, pair: Pair) -> float:
     return max(table.figures[one, pair.measure].deviation for one in pair[:2])
 
 
-def _paper(claim: Claim, pair: Pair) -> float | None:
+def _paper(claim: Claim) -> float | None:
     table = _table(claim)
     if table is None:
         return None
-    return (
-        table.figures[pair.first, pair.measure].mean - table.figures[pair.second, pair.measure].mean
+    figures = table.figures
+    return min(
+        figures[first, measure].mean - figures[second, measure].mean
+        for first, second, measure in claim.pairs
     )
 
 

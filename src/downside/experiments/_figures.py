@@ -33,7 +33,7 @@ _NEUTRAL = "#222222"
 _WORDS = {
     "cvar(1.0)": "mean",
     "0.2*cvar(0.1)+0.3*cvar(0.6)+0.5*cvar(1.0)": "three levels",
-    "0.5*cvar(0.2)+0.5*cvar(1.0)": "half mean, half worst 20%",
+    "0.5*cvar(0.2)+0.5*cvar(1.0)": "½ mean, ½ worst 20%",
     "exponential(4)": "exponential 4",
     "exponential(12)": "exponential 12",
     "dual_power(2)": "dual power 2",

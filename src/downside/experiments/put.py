@@ -230,8 +230,8 @@ def _draw_boundaries(axis: Any, rows: list[Row], plans: list[Row]) -> None:
 
 
 def _draw_payoffs(axis: Any, rows: list[Row], returns: list[Row], preset: str) -> None:
-    every = np.array([float(row["value"]) for row in returns])
-    bins = np.linspace(0, np.quantile(every, 0.998), 45) if every.size else np.linspace(0, 1, 45)
+    every = [float(row["value"]) for row in returns] or [0.0, 1.0]
+    bins = np.linspace(0, np.quantile(every, 0.998), 45)
     for risk in RISKS:
         label = f"QR-SRM {risk}"
         own = [float(row["value"]) for row in select(returns, objective=risk)]
