@@ -8,8 +8,8 @@ import pytest
 import downside as ds
 from downside.agents import settings
 from downside.envs import AmericanPut
-from downside.experiments import NAMES, ablation, agents, load, put
-from downside.experiments._study import read_rows, write_about, write_rows
+from downside.experiments import NAMES, ablation, load, put
+from downside.experiments._study import read_rows, values, write_about, write_rows
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -41,7 +41,7 @@ def test_the_values_of_an_objective_are_those_of_its_seeds():
         {"objective": "mean", "measure": "cvar(0.5)", "seed": "0", "value": "9"},
         {"objective": "mean", "measure": "mean", "seed": "1", "value": "2.5"},
     ]
-    np.testing.assert_array_equal(agents.values(rows, "mean", "mean"), [1.5, 2.5])
+    np.testing.assert_array_equal(values(rows, objective="mean", measure="mean"), [1.5, 2.5])
 
 
 @pytest.mark.parametrize("name", ablation.CHOICES)
@@ -65,4 +65,4 @@ def test_the_boundary_is_the_highest_price_at_which_the_agent_exercises(monkeypa
 
 def test_the_middle_boundary_counts_seeds_that_never_exercise():
     edges = np.array([[0.7, 0.8, np.nan], [0.6, np.nan, np.nan], [0.5, np.nan, 0.9]])
-    np.testing.assert_array_equal(put._median(edges), [0.6, np.nan, np.nan])
+    np.testing.assert_array_equal(put.median(edges), [0.6, np.nan, np.nan])

@@ -1,34 +1,58 @@
 """`downside reproduce`: the tables and figures of the paper."""
 
 import dataclasses
-from typing import Annotated
+from pathlib import Path
+from typing import Annotated, Literal
 
 import tyro
 
 from downside.cli._common import unknown
-from downside.experiments import NAMES
+from downside.experiments import NAMES, PAPER
+
+_NAMES = (*NAMES, "all")
 
 
 @dataclasses.dataclass(frozen=True)
 class Reproduce:
-    """Reproduce a table or figure of the paper, beside the paper's figures."""
+    """Reproduce a table or figure of the paper, beside the paper's figures.
+
+    What is in the results already is not made again, so that an interrupted command goes on.
+    """
 
     name: Annotated[
         tyro.conf.Positional[str],
-        tyro.conf.arg(metavar="{" + ",".join(NAMES) + "}"),
+        tyro.conf.arg(metavar="{" + ",".join(_NAMES) + "}"),
     ]
-    """Which one: example1, example2; optimum (mean reversion solved for the paper's table); demo
-    (one agent beside the optimum, in minutes); agents (QR-SRM for all objectives of the table, five
-    seeds); agents_paper (the same with the paper's settings); ablation (what each of our choices
-    adds); qrcvar (QR-CVaR beside QR-SRM); put (exercise boundaries of the American put);
-    lunar (the windy lunar lander, three seeds); example3 (how the risk preference of a trained
-    agent evolves)."""
+    """Which one: example1, example2; example3 (how the risk preference of a trained agent evolves);
+    optimum (mean reversion solved for the paper's table); put (exercise boundaries of the American
+    put); mean-reversion (the comparison of all agents); spectra (three richer measures); quantiles
+    (how many, and what they cost); lunar (the windy lunar lander); page (docs/reproduction.md, from
+    the results); all of these; ablation (what each of our choices adds); demo (one agent beside the
+    optimum, in minutes)."""
+    seeds: tuple[int, ...] = ()
+    """Of the agents; five for most experiments."""
+    preset: Literal["default", "paper", "both"] = "both"
+    """With which settings agents are trained."""
+    quick: bool = False
+    """Tiny agents that learn next to nothing, to see that all of it runs."""
+    only: str = ""
+    """A part of the names of the agents to train, such as QR-DQN; the others are left out."""
+    results: Path | None = None
+    """Where results are read and written: `results`, or `runs/quick` with --quick."""
 
     def run(self) -> None:
-        """Runs the experiment; an error if a figure differs from the paper's."""
-        from downside.experiments import load
+        """Runs the experiment; an error if a figure differs from what it should be."""
+        from downside.experiments._options import Options
+        from downside.experiments._run import run
 
-        if self.name not in NAMES:
-            raise ValueError(unknown("experiment", self.name, NAMES))
-        if not load(self.name).main():
-            raise RuntimeError(f"{self.name}: figures differ from the paper's, see the table.")
+        name = self.name.replace("_", "-")
+        if name not in _NAMES:
+            raise ValueError(unknown("experiment", self.name, _NAMES))
+        options = Options(
+            results=self.results,
+            seeds=self.seeds,
+            preset=self.preset,
+            quick=self.quick,
+            only=self.only,
+        )
+        run(PAPER if name == "all" else (name,), options)

@@ -8,16 +8,22 @@ NAMES = (
     "example2",
     "example3",
     "optimum",
-    "demo",
-    "agents",
-    "agents_paper",
-    "ablation",
-    "qrcvar",
     "put",
+    "mean-reversion",
+    "spectra",
+    "quantiles",
     "lunar",
+    "page",
+    "ablation",
+    "demo",
 )
+PAPER = NAMES[:-2]
+"""What `all` runs, in this order."""
 
 
 def load(name: str) -> ModuleType:
-    """The experiment: a module whose `main()` says whether every figure agrees with the paper's."""
-    return importlib.import_module(f"downside.experiments.{name}")
+    """The experiment: a module whose `main(options)` says whether its figures are right.
+
+    If it trains agents in cells, `remaining(options)` says how many are still to be trained.
+    """
+    return importlib.import_module(f"downside.experiments.{name.replace('-', '_')}")

@@ -1,74 +1,21 @@
-"""What the studies share: agents trained and valued cell by cell, rows that grow in a CSV file, and
-how they were made."""
+"""The results of a study: rows that grow in a CSV file, and how they were made."""
 
 import csv
 import importlib.metadata
 import io
-import itertools
 import json
 import os
 import platform
-import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float
 
 from downside._files import write_text
-from downside.evaluation import Evaluation, evaluate
-from downside.train import Agent, train_many
-
-EPISODES = 100_000
-"""Fresh episodes that an agent is valued in."""
-EVALUATION_SEED = 1000
-"""Of these episodes, plus the agent's own seed; training never sees it."""
 
 Row = dict[str, Any]
-
-
-class Cell(NamedTuple):
-    """One agent of a study."""
-
-    risk: str
-    seed: int
-    agent: Agent
-    found: Evaluation
-    """Its returns in fresh episodes."""
-    seconds: float
-    """What training took, divided by the number of agents that were trained together."""
-
-    def row(self, *measures: str) -> list[Row]:
-        """A row for each measure that the agent is valued by."""
-        return [
-            {
-                "objective": self.risk,
-                "seed": self.seed,
-                "measure": measure,
-                "value": round(self.found.value(measure), 6),
-                "standard_error": round(self.found.standard_error(measure), 6),
-                "predicted": round(self.agent.history[-1]["predicted"], 6),
-                "seconds": round(self.seconds, 1),
-            }
-            for measure in measures
-        ]
-
-
-def train_cells(
-    env: str, risks: Sequence[str], seeds: Sequence[int], **arguments: Any
-) -> list[Cell]:
-    """An agent for each risk and each seed, trained and valued."""
-    begin = time.perf_counter()
-    agents = train_many(env, risks=risks, seeds=seeds, progress_bar=True, **arguments)
-    seconds = (time.perf_counter() - begin) / len(agents)
-    return [
-        Cell(
-            risk,
-            seed,
-            agent,
-            evaluate(agent, episodes=EPISODES, seed=EVALUATION_SEED + seed),
-            seconds,
-        )
-        for (risk, seed), agent in zip(itertools.product(risks, seeds), agents, strict=True)
-    ]
 
 
 def read_rows(path: Path) -> list[Row]:
@@ -86,6 +33,25 @@ def write_rows(path: Path, rows: Sequence[Row]) -> None:
     writer.writeheader()
     writer.writerows(rows)
     write_text(path, text.getvalue())
+
+
+def with_agent(rows: Sequence[Row], new: Sequence[Row], *keys: str) -> list[Row]:
+    """The rows with those of one agent replaced; `keys` say which are the agent's."""
+    agent = [str(new[0][key]) for key in keys]
+    return [row for row in rows if [str(row[key]) for key in keys] != agent] + list(new)
+
+
+def select(rows: Sequence[Row], **wanted: Any) -> list[Row]:
+    """The rows with these entries."""
+    return [
+        row for row in rows if all(str(row[name]) == str(value) for name, value in wanted.items())
+    ]
+
+
+def values(rows: Sequence[Row], **wanted: Any) -> Float[np.ndarray, " seeds"]:
+    """The value of each seed's agent, among the rows with these entries."""
+    own = sorted(select(rows, **wanted), key=lambda row: int(row["seed"]))
+    return np.array([float(row["value"]) for row in own])
 
 
 def write_about(path: Path, command: str, **facts: Any) -> None:

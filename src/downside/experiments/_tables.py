@@ -8,10 +8,10 @@ from rich.console import Console
 from rich.table import Table
 
 
-def terminal() -> Console:
+def terminal(width: int = 80) -> Console:
     """The terminal; one that is too narrow for a table wraps lines instead of cutting numbers."""
     console = Console()
-    console.width = max(console.width, 80)
+    console.width = max(console.width, width)
     return console
 
 

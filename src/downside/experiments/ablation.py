@@ -5,18 +5,12 @@ again. A quarter of the default number of steps, so that differences show.
 """
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
-from downside.experiments._study import (
-    EPISODES,
-    read_rows,
-    train_cells,
-    write_about,
-    write_rows,
-)
+from downside.experiments._options import Options
+from downside.experiments._study import read_rows, select, values, write_about, write_rows
 from downside.experiments._tables import show, terminal
-from downside.experiments.agents import values
+from downside.experiments._training import EPISODES, Cell, train_cells
 from downside.experiments.optimum import ENVIRONMENT, GAMMA
 
 RISKS = ("cvar(0.5)", "cvar(0.2)")
@@ -36,36 +30,47 @@ CHOICES: Mapping[str, Mapping[str, Any]] = {
 }
 
 
-def main(results: Path = Path("results"), seeds: tuple[int, ...] = (10,)) -> bool:
+def main(options: Options) -> bool:
     """Trains, writes and prints; there is nothing to agree with."""
-    path = results / "ablation.csv"
+    path = options.folder / "ablation.csv"
     rows = read_rows(path)
-    for name, changes in CHOICES.items():
-        for seed in seeds:
-            if any(row["choice"] == name and int(row["seed"]) == seed for row in rows):
-                continue
-            cells = train_cells(
-                ENVIRONMENT,
-                RISKS,
-                [seed],
-                total_timesteps=TIMESTEPS,
-                **{"distribution_fraction": 0.0, **changes},
-            )
-            rows += [{"choice": name, **row} for cell in cells for row in cell.row(cell.risk)]
-            write_rows(path, rows)
-            write_about(
-                path.with_suffix(".json"),
-                "downside reproduce ablation",
-                environment=ENVIRONMENT,
-                gamma=GAMMA,
-                total_timesteps=TIMESTEPS,
-                seeds=sorted({int(row["seed"]) for row in rows}),
-                episodes=EPISODES,
-                choices={name: dict(changes) for name, changes in CHOICES.items()},
-            )
+    for one in train_cells(ENVIRONMENT, missing(options), "ablation", options):
+        own = {"choice": one.cell.label, **one.rows(one.cell.objective)[0]}
+        del own["algorithm"]
+        rows.append(own)
+        write_rows(path, rows)
+        write_about(
+            path.with_suffix(".json"),
+            "downside reproduce ablation",
+            environment=ENVIRONMENT,
+            gamma=GAMMA,
+            total_timesteps=TIMESTEPS,
+            seeds=sorted({int(row["seed"]) for row in rows}),
+            episodes=EPISODES,
+            choices={name: dict(changes) for name, changes in CHOICES.items()},
+        )
     shown = []
     for name in CHOICES:
-        own = [row for row in rows if row["choice"] == name]
-        shown.append([name, *(f"{values(own, risk, risk).mean():.4f}" for risk in RISKS)])
+        own = [values(rows, choice=name, objective=risk, measure=risk) for risk in RISKS]
+        shown.append([name, *(f"{one.mean():.4f}" if one.size else "-" for one in own)])
     show(terminal(), "One choice taken back at a time", ("", *RISKS), shown)
     return True
+
+
+def remaining(options: Options) -> int:
+    """How many agents are still to be trained."""
+    return len(missing(options))
+
+
+def missing(options: Options) -> list[Cell]:
+    """The agents that are not in the file."""
+    rows = read_rows(options.folder / "ablation.csv")
+    choices = list(CHOICES.items())[: 2 if options.quick else None]
+    common = {"distribution_fraction": 0.0, "total_timesteps": TIMESTEPS}
+    return [
+        Cell("QR-SRM", risk, seed, {**common, **changes}, label=name)
+        for name, changes in choices
+        for seed in options.seeds_or((10,))
+        for risk in RISKS
+        if options.only in name and not select(rows, choice=name, objective=risk, seed=seed)
+    ]

@@ -9,10 +9,11 @@ import numpy as np
 from downside._files import whole_file
 from downside.evaluation import Evaluation, evaluate
 from downside.exact import Plan, solve
-from downside.experiments._study import EPISODES, EVALUATION_SEED
+from downside.experiments._options import Options
+from downside.experiments._paper import paper_table
 from downside.experiments._tables import show, terminal
-from downside.experiments.agents import PAPER
-from downside.experiments.optimum import ENVIRONMENT, GAMMA, OBJECTIVES
+from downside.experiments._training import EPISODES, EVALUATION_SEED, QUICK
+from downside.experiments.optimum import ENVIRONMENT, GAMMA
 from downside.reporting import make_chapter, report
 from downside.runs import run_folder
 from downside.train import QRSRM, Agent
@@ -23,16 +24,12 @@ DISTRIBUTION_FRACTION = 0.2
 """
 
 
-def main(folder: Path | None = None, seed: int = 0) -> bool:
+def main(options: Options) -> bool:
     """Trains, solves, compares; says whether the agent beats the paper's."""
     console = terminal()
-    agent = QRSRM(
-        ENVIRONMENT,
-        risk=RISK,
-        seed=seed,
-        gamma=GAMMA,
-        distribution_fraction=DISTRIBUTION_FRACTION,
-    )
+    seed = options.seeds_or((0,))[0]
+    changes = QUICK if options.quick else {"distribution_fraction": DISTRIBUTION_FRACTION}
+    agent = QRSRM(ENVIRONMENT, risk=RISK, seed=seed, gamma=GAMMA, **changes)
     console.print(f"Training {agent.name} for {agent.risk} on {ENVIRONMENT}")
     begin = time.perf_counter()
     agent.learn(progress_bar=True)
@@ -41,7 +38,7 @@ def main(folder: Path | None = None, seed: int = 0) -> bool:
     plan = solve(ENVIRONMENT, RISK, gamma=GAMMA, episodes=200_000, progress_bar=True)
 
     value, (low, high) = found.value(RISK), found.interval(RISK)
-    paper = PAPER[OBJECTIVES.index(RISK)]
+    paper = paper_table("mean_reversion").figures[f"QR-SRM {RISK}", RISK].mean
     rows = [
         ("doing nothing", "0.0000", "", "0%"),
         ("QR-SRM in the paper", f"{paper:.4f}", "", f"{paper / plan.value:.0%}"),
@@ -50,14 +47,14 @@ def main(folder: Path | None = None, seed: int = 0) -> bool:
     ]
     header = ("mean of the worse half of outcomes", "value", "95% interval", "of the optimum")
     show(console, f"Mean-reversion trading, {RISK}, {len(found):,} fresh episodes", header, rows)
-    folder = folder or run_folder(ENVIRONMENT, "qrsrm", agent.risk, seed)
+    folder = options.results or run_folder(ENVIRONMENT, "qrsrm", agent.risk, seed)
     picture = folder / "demo.png"
     _draw(agent, found, plan, paper, picture)
     console.print(f"Trained in {seconds:.0f} s. Picture: {picture}")
     chapter = make_chapter(agent, label=f"{agent.name}, {RISK}", optimum=plan.value, checks=300)
     page = report(chapter, out=folder / "report.html")
     console.print(f"Report, to be opened in a browser: {page}")
-    return value > paper
+    return value > paper or options.quick
 
 
 def _draw(agent: Agent, found: Evaluation, plan: Plan, paper: float, path: Path) -> None:

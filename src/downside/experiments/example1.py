@@ -3,6 +3,7 @@
 import numpy as np
 
 from downside.decompose import conditional_risk
+from downside.experiments._options import Options
 from downside.experiments._tables import Comparison, show, terminal
 from downside.risk import Distribution, parse, point_masses
 
@@ -32,8 +33,9 @@ def start_return() -> Distribution:
     return Distribution.mixture(parts, [chance for chance, _, _ in BRANCHES.values()])
 
 
-def main() -> bool:
+def main(options: Options) -> bool:
     """Prints the example and says whether every figure agrees with the paper's."""
+    del options
     console = terminal()
     risk, start, later = parse(RISK), start_return(), later_returns()
     chances = np.array([chance for chance, _, _ in BRANCHES.values()])

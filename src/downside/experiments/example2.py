@@ -3,6 +3,7 @@
 import numpy as np
 
 from downside.decompose import conditional_risk
+from downside.experiments._options import Options
 from downside.experiments._tables import Comparison, show, terminal
 from downside.risk import Distribution, parse, point_masses
 
@@ -13,8 +14,9 @@ ACCUMULATED = 5.0
 DISCOUNT_SO_FAR = 0.8
 
 
-def main() -> bool:
+def main(options: Options) -> bool:
     """Prints the example and says whether every figure agrees with the paper's."""
+    del options
     console = terminal()
     risk = parse(RISK)
     start = Distribution.from_quantiles(THETA)

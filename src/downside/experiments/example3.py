@@ -2,18 +2,19 @@
 
 The paper shows one episode of its own agent; ours is another agent under other noise, so the table
 has the same rows, not the same figures. Beside the level α_t from the learned distributions stands
-the true one of the same policy: its futures from every step, simulated. Writes `example3.csv`,
-`example3.png` and `example3.html` into the run's folder.
+the true one of the same policy: its futures from every step, simulated. Writes
+`results/example3.csv`, draws `figures/example3`, and writes `example3.html` into the run's folder;
+if the table is there, nothing is done.
 """
-
-from pathlib import Path
 
 import numpy as np
 
-from downside._files import whole_file
 from downside.exact import solve
-from downside.experiments._study import write_rows
+from downside.experiments._figures import save
+from downside.experiments._options import Options
+from downside.experiments._study import write_about, write_rows
 from downside.experiments._tables import show, terminal
+from downside.experiments._training import QUICK
 from downside.experiments.optimum import ENVIRONMENT, GAMMA
 from downside.explanation import Story, explain
 from downside.reporting import make_chapter, report
@@ -27,17 +28,16 @@ DISTRIBUTION_FRACTION = 0.3
 the one before at the pace of the target network, and an episode has ten of them."""
 
 
-def main(folder: Path | None = None, seed: int = 0, agent: Agent | None = None) -> bool:
+def main(options: Options, agent: Agent | None = None) -> bool:
     """Trains, explains, writes; says whether the levels are what they are said to be."""
-    console = terminal()
+    console, path = terminal(), options.folder / "example3.csv"
+    if agent is None and path.exists():
+        console.print(f"{path} is there; delete it to train anew.", highlight=False)
+        return True
+    seed = options.seeds_or((0,))[0]
+    changes = QUICK if options.quick else {"distribution_fraction": DISTRIBUTION_FRACTION}
     if agent is None:
-        agent = QRSRM(
-            ENVIRONMENT,
-            risk=RISK,
-            seed=seed,
-            gamma=GAMMA,
-            distribution_fraction=DISTRIBUTION_FRACTION,
-        )
+        agent = QRSRM(ENVIRONMENT, risk=RISK, seed=seed, gamma=GAMMA, **changes)
         console.print(f"Training {agent.name} for {RISK} on {ENVIRONMENT}")
         agent.learn(progress_bar=True)
     learned = explain(agent, episode_seed=EPISODE, checks=1000)
@@ -51,22 +51,25 @@ def main(folder: Path | None = None, seed: int = 0, agent: Agent | None = None) 
     assert checks is not None
     console.print(checks.words, highlight=False)
 
-    folder = folder or run_folder(ENVIRONMENT, "qrsrm-example3", agent.risk, seed)
-    folder.mkdir(parents=True, exist_ok=True)
     table = [
         {**{k: v for k, v in row.items() if not isinstance(v, list)}, "true_level": other.level}
         for row, other in zip(learned.rows(), true.steps, strict=True)
     ]
-    write_rows(folder / "example3.csv", table)
-    with whole_file(folder / "example3.png") as temporary:
-        learned.plot().savefig(temporary, dpi=150)
+    write_rows(path, table)
+    about = {"environment": ENVIRONMENT, "gamma": GAMMA, "seeds": [seed], "episode": EPISODE}
+    verdict = checks.verdict
+    write_about(path.with_suffix(".json"), "downside reproduce example3", **about, checks=verdict)
+    save(learned.plot(), options.folder, "example3")
+    if options.quick:
+        return True
+    folder = run_folder(ENVIRONMENT, "qrsrm-example3", agent.risk, seed)
     plan = solve(ENVIRONMENT, RISK, gamma=GAMMA, episodes=100_000)
     chapter = make_chapter(
         agent, label=f"{agent.name}, {RISK}", optimum=plan.value, episode_seed=EPISODE
     )
     page = report(chapter, plan, out=folder / "example3.html", episode_seed=EPISODE, checks=200)
-    console.print(f"Written: {folder}/example3.csv, .png, and {page}")
-    return checks.verdict != "does not hold"
+    console.print(f"Written: {path}, and {page}", highlight=False)
+    return verdict != "does not hold"
 
 
 def rows(learned: Story, true: Story) -> list[tuple[str, ...]]:

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from downside.evaluation import evaluate
+from downside.experiments._options import Options
 from downside.experiments._study import Row, read_rows, write_about, write_rows
 from downside.experiments._tables import show, terminal
 from downside.runs import resume_run, train_run
@@ -47,15 +48,13 @@ PAPER: dict[str, tuple[float, ...]] = {
 }
 
 
-def main(
-    results: Path = Path("results"),
-    seeds: tuple[int, ...] = (0, 1, 2),
-    timesteps: int = TIMESTEPS,
-    rows: tuple[str, ...] = tuple(ROWS),
-    folder: Path = Path("runs/lunar"),
-) -> bool:
+def main(options: Options) -> bool:
     """Trains, values, writes and prints; there is no optimum to agree with."""
-    path = results / "lunar-lander.csv"
+    rows = tuple(name for name in ROWS if options.only in name)
+    timesteps, folder = TIMESTEPS, Path("runs/lunar")
+    path, seeds = options.folder / "lunar-lander.csv", options.seeds_or((0, 1, 2))
+    if options.quick:
+        rows, timesteps, folder = rows[:1], 3_000, options.folder / "lunar"
     found = read_rows(path)
     for seed in seeds:
         for name in rows:

@@ -4,79 +4,95 @@ Writes `results/mean-reversion-optimum.csv`: one row for each pair of a plan and
 """
 
 import time
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from rich.console import Console
 
 from downside.exact import Plan, solve
-from downside.experiments._study import write_about, write_rows
+from downside.experiments._options import Options
+from downside.experiments._paper import paper_table
+from downside.experiments._study import Row, read_rows, select, write_about, write_rows
 from downside.experiments._tables import show, terminal
 
 ENVIRONMENT = "downside/MeanReversion-v0"
 GAMMA = 0.99
-OBJECTIVES = (
-    "cvar(1.0)",
-    "cvar(0.5)",
-    "cvar(0.2)",
-    "exponential(4)",
-    "dual_power(2)",
-    "0.2*cvar(0.1)+0.3*cvar(0.6)+0.5*cvar(1.0)",
-    "0.5*cvar(0.2)+0.5*cvar(1.0)",
-)
+OBJECTIVES = paper_table("mean_reversion").measures
 SHORT = ("mean", "cvar 0.5", "cvar 0.2", "exp 4", "dual 2", "3 levels", "½+½")
-PAPER_BEST = (1.48, 0.28, -0.17, 0.05, 0.48, 0.40, 0.24)  # the best of each column of table 2
-EPISODES = 1_000_000
+EPISODES, QUICK_EPISODES, QUICK_REFINE, QUICK_OBJECTIVES = 1_000_000, 10_000, 0.25, 1
 
 
-def main(results: Path = Path("results"), seed: int = 0) -> bool:
+def main(options: Options) -> bool:
     """Solves, values, writes and prints; says whether each diagonal leads its column."""
-    console = terminal()
-    rows: list[dict[str, object]] = []
-    for objective in OBJECTIVES:
+    path = options.folder / "mean-reversion-optimum.csv"
+    rows = solve_all(path, "downside reproduce optimum", ENVIRONMENT, GAMMA, OBJECTIVES, options)
+    return _show(rows, terminal())
+
+
+def solve_all(
+    path: Path,
+    command: str,
+    env: str,
+    gamma: float,
+    objectives: Sequence[str],
+    options: Options,
+    also: Callable[[Plan], Row] | None = None,
+) -> list[Row]:
+    """The optimum of each objective, valued by all of them; what is in the file is kept.
+
+    If it is to be quick, only that of the first. `also` is what else to write down of a plan.
+    """
+    rows = read_rows(path)
+    episodes = QUICK_EPISODES if options.quick else EPISODES
+    for objective in objectives[: QUICK_OBJECTIVES if options.quick else None]:
+        if select(rows, plan=objective):
+            continue
         begin = time.perf_counter()
         plan = solve(
-            ENVIRONMENT, objective, gamma=GAMMA, episodes=EPISODES, seed=seed, progress_bar=True
+            env,
+            objective,
+            gamma=gamma,
+            refine=QUICK_REFINE if options.quick else 1.0,
+            episodes=episodes,
+            progress_bar=True,
         )
-        rows += _rows(plan, objective, time.perf_counter() - begin)
-        console.print(
+        seconds = time.perf_counter() - begin
+        terminal().print(
             f"{objective}: optimum {plan.value:.4f}, simulated {plan.estimate}, by the alternation "
             f"alone {plan.alternation:.4f}"
         )
-        _write(rows, results, seed)
-    return _show(rows, console)
+        more = {} if also is None else also(plan)
+        rows += [{**row, **more} for row in _rows(plan, objective, objectives, seconds)]
+        write_rows(path, rows)
+        about = {"environment": env, "gamma": gamma, "seed": 0, "episodes": episodes}
+        write_about(path.with_suffix(".json"), command, **about)
+    return rows
 
 
-def _rows(plan: Plan, objective: str, seconds: float) -> list[dict[str, object]]:
-    estimates = plan.evaluate(OBJECTIVES)
+def optimum(path: Path) -> dict[str, float]:
+    """The planner's value of each objective, in fresh episodes, as far as they have been solved."""
+    rows = [row for row in read_rows(path) if row["plan"] == row["measure"]]
+    return {row["plan"]: float(row["value"]) for row in rows}
+
+
+def _rows(plan: Plan, objective: str, measures: Sequence[str], seconds: float) -> list[Row]:
+    estimates = plan.evaluate(measures)
     return [
         {
             "plan": objective,
             "measure": measure,
-            "value": round(estimates[str(measure)].value, 6),
-            "standard_error": round(estimates[str(measure)].standard_error, 6),
+            "value": round(found.value, 6),
+            "standard_error": round(found.standard_error, 6),
             "recursion": round(plan.value, 6),
             "alternation": round(plan.alternation, 6),
             "start": plan.start,
             "seconds": round(seconds, 1),
         }
-        for measure in OBJECTIVES
+        for measure, found in zip(measures, estimates.values(), strict=True)
     ]
 
 
-def _write(rows: list[dict[str, object]], results: Path, seed: int) -> None:
-    path = results / "mean-reversion-optimum.csv"
-    write_rows(path, rows)
-    write_about(
-        path.with_suffix(".json"),
-        "downside reproduce optimum",
-        environment=ENVIRONMENT,
-        gamma=GAMMA,
-        seed=seed,
-        episodes=EPISODES,
-    )
-
-
-def _show(rows: list[dict[str, object]], console: Console) -> bool:
+def _show(rows: list[Row], console: Console) -> bool:
     table = {(row["plan"], row["measure"]): row for row in rows}
 
     def number(plan: str, measure: str, field: str = "value") -> float:
@@ -84,19 +100,30 @@ def _show(rows: list[dict[str, object]], console: Console) -> bool:
 
     leads = True
     shown = []
-    for objective, name in zip(OBJECTIVES, SHORT, strict=True):
+    solved = [one for one in OBJECTIVES if (one, one) in table]
+    for objective in solved:
         own = number(objective, objective)
         error = number(objective, objective, "standard_error")
         leads &= all(
             number(other, objective)
             <= own + 2 * (error + number(other, objective, "standard_error"))
-            for other in OBJECTIVES
+            for other in solved
         )
-        shown.append([name, *(f"{number(objective, measure):.3f}" for measure in OBJECTIVES)])
-    shown.append(["paper's best", *(f"{value:.2f}" for value in PAPER_BEST)])
-    last = len(OBJECTIVES) - 1
+        shown.append(
+            [
+                SHORT[OBJECTIVES.index(objective)],
+                *(f"{number(objective, measure):.3f}" for measure in OBJECTIVES),
+            ]
+        )
+    shown.append(
+        [
+            "paper's best",
+            *(f"{value:.2f}" for value in map(paper_table("mean_reversion").best, OBJECTIVES)),
+        ]
+    )
+    last = len(solved) - 1
     show(console, "Plans (rows) valued by measures", ("", *SHORT), shown, frozenset({last}))
-    errors = [number(objective, objective, "standard_error") for objective in OBJECTIVES]
+    errors = [number(objective, objective, "standard_error") for objective in solved]
     console.print(f"Standard errors on the diagonal: at most {max(errors):.4f}.")
     console.print(
         "Every plan leads its own column." if leads else "A plan does not lead its column."

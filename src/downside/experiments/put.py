@@ -1,66 +1,120 @@
-"""The American put: when do CVaR 0.2, 0.6 and 1.0 exercise? The agents beside the planner.
+"""The American put (figure 2 of the paper): payoffs and exercise boundaries of CVaR 0.2, 0.6, 1.0.
 
-Writes `results/american-put.csv` (a row for each level and seed, with the boundary) and draws
-`results/american-put.png`.
+Writes `results/american-put-PRESET.csv` (each agent by each measure, with its boundary) and
+`american-put-PRESET-returns.csv` (quantiles of the payoffs), the planner's in
+`american-put-optimum.csv`, and draws `figures/american-put-PRESET`.
 """
 
+import itertools
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float
 
-from downside._files import whole_file
 from downside.envs import AmericanPut
 from downside.envs.american_put import EXERCISE
-from downside.exact import Plan, solve
+from downside.exact import Plan
+from downside.experiments._figures import agent_words, colour, picture, words
+from downside.experiments._options import Options
 from downside.experiments._study import (
-    EPISODES,
     Row,
     read_rows,
-    train_cells,
+    select,
+    values,
+    with_agent,
     write_about,
     write_rows,
 )
 from downside.experiments._tables import show, terminal
-from downside.experiments.agents import values
+from downside.experiments._training import EPISODES, QUICK_EPISODES, Cell, train_cells
+from downside.experiments.optimum import optimum, solve_all
 from downside.train import Agent
 
 ENVIRONMENT = "downside/AmericanPut-v0"
 GAMMA = 1.0
 RISKS = ("cvar(0.2)", "cvar(0.6)", "cvar(1.0)")
-COLOURS = ("#0072B2", "#009E73", "#D55E00")
-TIMESTEPS = 512_000
+LINES = (":", "--", "-")
+"""As in the paper, of the value by each of them."""
+TIMESTEPS = {"default": 512_000, "paper": 500_000}
 _PRICES = np.linspace(0.3, 1.0, 701)
 
 
-def main(results: Path = Path("results"), seeds: tuple[int, ...] = (0, 1, 2, 3, 4)) -> bool:
+def main(options: Options) -> bool:
     """Trains, solves, writes, draws; says whether the boundaries are ordered as in the paper."""
-    path = results / "american-put.csv"
-    rows = read_rows(path)
-    done = {(row["objective"], int(row["seed"])) for row in rows}
-    for seed in seeds:
-        missing = [risk for risk in RISKS if (risk, seed) not in done]
-        if not missing:
-            continue
-        for cell in train_cells(
-            ENVIRONMENT, missing, [seed], gamma=GAMMA, total_timesteps=TIMESTEPS
-        ):
-            edge = json.dumps([_rounded(price) for price in boundary(cell.agent)])
-            rows += [{**row, "boundary": edge} for row in cell.row(*RISKS)]
-        write_rows(path, rows)
-        write_about(
-            path.with_suffix(".json"),
-            "downside reproduce put",
-            environment=ENVIRONMENT,
-            gamma=GAMMA,
-            seeds=sorted({int(row["seed"]) for row in rows}),
-            episodes=EPISODES,
-            total_timesteps=TIMESTEPS,
+    plans = solve_all(
+        options.folder / "american-put-optimum.csv",
+        "downside reproduce put",
+        ENVIRONMENT,
+        GAMMA,
+        RISKS,
+        options,
+        _edge_of_plan,
+    )
+    ordered = True
+    for preset in options.presets:
+        path, returns_path = paths(options.folder, preset)
+        rows, returns = read_rows(path), read_rows(returns_path)
+        for one in train_cells(ENVIRONMENT, missing(options, preset), f"put, {preset}", options):
+            edge = json.dumps([_rounded(price) for price in boundary(one.agent)])
+            own = [{**row, "boundary": edge} for row in one.rows(*RISKS)]
+            rows = with_agent(rows, own, "objective", "seed")
+            returns = with_agent(returns, one.returns(), "objective", "seed")
+            for where, what in ((path, rows), (returns_path, returns)):
+                what.sort(key=lambda row: (RISKS.index(row["objective"]), int(row["seed"])))
+                write_rows(where, what)
+            write_about(
+                path.with_suffix(".json"),
+                f"downside reproduce put --preset {preset}",
+                environment=ENVIRONMENT,
+                gamma=GAMMA,
+                preset=preset,
+                seeds=sorted({int(row["seed"]) for row in rows}),
+                episodes=QUICK_EPISODES if options.quick else EPISODES,
+                total_timesteps=TIMESTEPS[preset],
+            )
+        if rows:
+            best = optimum(options.folder / "american-put-optimum.csv")
+            ordered &= _show(rows, plans, best, preset) or preset == "paper"
+            name = f"american-put-{preset}"
+            with picture(options.folder, name, 1, 2, (10.0, 4.0)) as (_, axes):
+                _draw_payoffs(axes[0, 0], rows, returns, preset)
+                _draw_boundaries(axes[0, 1], rows, plans)
+    return ordered or options.quick
+
+
+def paths(folder: Path, preset: str) -> tuple[Path, Path]:
+    """Where the values and the payoffs are written."""
+    return folder / f"american-put-{preset}.csv", folder / f"american-put-{preset}-returns.csv"
+
+
+def remaining(options: Options) -> int:
+    """How many agents are still to be trained."""
+    return sum(len(missing(options, preset)) for preset in options.presets)
+
+
+def missing(options: Options, preset: str) -> list[Cell]:
+    """The agents whose values or payoffs are not in the files."""
+    rows, returns = map(read_rows, paths(options.folder, preset))
+    settings = {
+        "preset": preset,
+        "gamma": GAMMA,
+        "total_timesteps": TIMESTEPS[preset],
+        "distribution_fraction": 0.0,
+    }
+    return [
+        Cell("QR-SRM", risk, seed, settings)
+        for seed in options.seeds_or()
+        for risk in RISKS
+        if options.only in risk
+        and not (
+            select(rows, objective=risk, seed=seed) and select(returns, objective=risk, seed=seed)
         )
-    plans = {risk: solve(ENVIRONMENT, risk, gamma=GAMMA, episodes=100_000) for risk in RISKS}
-    _draw(rows, plans, results / "american-put.png")
-    return _show(rows, plans)
+    ]
+
+
+# --- boundaries -------------------------------------------------------------------------------
 
 
 def boundary(agent: Agent) -> Float[np.ndarray, " periods"]:
@@ -90,75 +144,110 @@ def _rounded(price: float) -> float | None:
     return None if np.isnan(price) else round(float(price), 4)
 
 
+def _edge_of_plan(plan: Plan) -> Row:
+    assert plan.boundary is not None
+    return {"boundary": json.dumps([_rounded(price) for price in plan.boundary])}
+
+
+def edge(text: str) -> Float[np.ndarray, " periods"]:
+    """A boundary as it is written down: NaN where there is no exercise."""
+    return np.array([np.nan if price is None else price for price in json.loads(text)], dtype=float)
+
+
+def _planned(plans: list[Row], risk: str, periods: int) -> Float[np.ndarray, " periods"]:
+    """The planner's boundary, if it has been solved."""
+    found = select(plans, plan=risk)
+    return edge(found[0]["boundary"]) if found else np.full(periods, np.nan)
+
+
 def boundaries(rows: list[Row], risk: str) -> Float[np.ndarray, "seeds periods"]:
     """The boundaries of each seed's agent."""
-    own = [
-        json.loads(row["boundary"])
-        for row in rows
-        if row["objective"] == risk and row["measure"] == risk
-    ]
-    return np.array([[np.nan if p is None else p for p in one] for one in own], dtype=float)
+    return np.array([edge(row["boundary"]) for row in select(rows, objective=risk, measure=risk)])
 
 
-def _show(rows: list[Row], plans: dict[str, Plan]) -> bool:
-    console = terminal()
-    shown, middles = [], []
-    for risk, plan in plans.items():
-        own = values(rows, risk, risk)
-        edges = boundaries(rows, risk)
-        middle = _median(edges)
-        middles.append(middle)
-        exact = plan.boundary
-        assert exact is not None
-        gap = np.abs(middle - exact)
-        shown.append(
-            [
-                risk,
-                f"{own.mean():.4f}",
-                f"{plan.value:.4f}",
-                f"{own.mean() / plan.value:.1%}",
-                "-" if np.isnan(gap).all() else f"{np.nanmax(gap):.3f}",
-            ]
-        )
-    header = ("risk", "QR-SRM", "optimum", "share", "largest gap of the boundary")
-    show(
-        console,
-        f"American put, γ = {GAMMA:g}, {len(values(rows, RISKS[0], RISKS[0]))} seeds",
-        header,
-        shown,
-    )
-    # A more risk-averse agent exercises sooner: at a higher price.
-    filled = [np.where(np.isnan(middle), -np.inf, middle) for middle in middles]
-    return bool(np.all(filled[0] >= filled[1]) and np.all(filled[1] >= filled[2]))
-
-
-def _median(edges: Float[np.ndarray, "seeds periods"]) -> Float[np.ndarray, " periods"]:
+def median(edges: Float[np.ndarray, "seeds periods"]) -> Float[np.ndarray, " periods"]:
     """The middle seed at each time; NaN where most seeds never exercise."""
     filled = np.median(np.where(np.isnan(edges), -np.inf, edges), axis=0)
     return np.where(np.isfinite(filled), filled, np.nan)
 
 
-def _draw(rows: list[Row], plans: dict[str, Plan], path: Path) -> None:
-    from matplotlib.figure import Figure
+# --- table and figure -------------------------------------------------------------------------
 
-    figure = Figure(figsize=(6.4, 4.4), layout="constrained")
-    axis = figure.subplots()
-    for (risk, plan), colour in zip(plans.items(), COLOURS, strict=True):
-        edges = boundaries(rows, risk)
+
+def _show(rows: list[Row], plans: list[Row], best: dict[str, float], preset: str) -> bool:
+    shown, middles = [], []
+    for risk in RISKS:
+        own = values(rows, objective=risk, measure=risk)
+        if not own.size:
+            continue
+        middle = median(boundaries(rows, risk))
+        middles.append(np.where(np.isnan(middle), -np.inf, middle))
+        gap = np.abs(middle - _planned(plans, risk, len(middle)))
+        shown.append(
+            [
+                risk,
+                f"{own.mean():.4f}",
+                f"{best[risk]:.4f}" if risk in best else "-",
+                f"{own.mean() / best[risk]:.1%}" if risk in best else "-",
+                "-" if np.isnan(gap).all() else f"{np.nanmax(gap):.3f}",
+                str(own.size),
+            ]
+        )
+    header = ("risk", "QR-SRM", "optimum", "share", "largest gap of the boundary", "seeds")
+    show(terminal(), f"American put, γ = {GAMMA:g}, preset {preset}", header, shown)
+    # A more risk-averse agent exercises sooner: at a higher price.
+    return all(bool(np.all(a >= b)) for a, b in itertools.pairwise(middles))
+
+
+def _draw_boundaries(axis: Any, rows: list[Row], plans: list[Row]) -> None:
+    for risk in RISKS:
+        label, edges = f"QR-SRM {risk}", boundaries(rows, risk)
+        if not len(edges):
+            continue
         times = np.arange(edges.shape[1])
-        for edge in edges:
-            axis.plot(times, edge, color=colour, alpha=0.25, linewidth=1)
-        middle, exact = _median(edges), plan.boundary
-        assert exact is not None
-        for edge, who, style in ((middle, "agents", "o-"), (exact, "planner", "--")):
-            said = f"{risk}, {who}{': never' if np.isnan(edge).all() else ''}"
-            axis.plot(times, edge, style, color=colour, markersize=4, label=said)
+        for one in edges:
+            axis.plot(times, one, color=colour(label), alpha=0.25, linewidth=1)
+        never = ": never" if np.isnan(median(edges)).all() else ""
+        axis.plot(
+            times,
+            median(edges),
+            "o-",
+            color=colour(label),
+            markersize=4,
+            label=f"{agent_words(label)}{never}",
+        )
+        axis.plot(times, _planned(plans, risk, len(times)), "--", color=colour(label))
+    axis.plot([], [], "--", color="#777777", label="the optimum (mean: never)")
+    axis.plot([], [], color="#777777", alpha=0.4, linewidth=1, label="each seed; dots: the median")
+    low, high = axis.get_ylim()
     axis.set(
-        title="Exercise the put at this price or below it",
+        title="Exercise at this price or below it",
         xlabel="decision time",
-        ylabel="price (strike 1)",
+        ylabel="price of the asset (strike 1)",
+        ylim=(low, high + 0.3 * (high - low)),
     )
-    axis.spines[["top", "right"]].set_visible(False)
-    axis.legend(frameon=False, ncols=3, fontsize=8)
-    with whole_file(path) as temporary:
-        figure.savefig(temporary, dpi=150)
+    axis.legend(ncols=2, loc="upper center")
+
+
+def _draw_payoffs(axis: Any, rows: list[Row], returns: list[Row], preset: str) -> None:
+    every = [float(row["value"]) for row in returns] or [0.0, 1.0]
+    bins = np.linspace(0, np.quantile(every, 0.998), 45)
+    for risk in RISKS:
+        label = f"QR-SRM {risk}"
+        own = [float(row["value"]) for row in select(returns, objective=risk)]
+        if not own:
+            continue
+        heights, _ = np.histogram(own, bins)
+        axis.stairs(heights / len(own), bins, color=colour(label), label=agent_words(label))
+        for measure, line in zip(RISKS, LINES, strict=True):
+            value = values(rows, objective=risk, measure=measure).mean()
+            axis.axvline(value, color=colour(label), linestyle=line, linewidth=1)
+    for measure, line in zip(RISKS, LINES, strict=True):
+        axis.plot([], [], color="#777777", linestyle=line, label=f"value by {words(measure)}")
+    axis.set(
+        title=f"Payoffs of QR-SRM, preset {preset}",
+        xlabel="payoff of an episode",
+        ylabel="share of episodes",
+        yscale="log",
+    )
+    axis.legend(loc="upper right")

@@ -1,0 +1,263 @@
+"""What the paper says in words, and whether our results bear it out."""
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Literal, NamedTuple
+
+from downside.experiments._book import Book, Range, difference
+from downside.experiments._paper import PaperTable, paper_table
+
+LEAST_SEEDS = 3
+"""With fewer, nothing is decided."""
+TABLES: Mapping[str, str] = {"mean-reversion": "mean_reversion", "lunar": "windy_lunar_lander"}
+MEAN, HALF, FIFTH = "cvar(1.0)", "cvar(0.5)", "cvar(0.2)"
+THREE = "0.2*cvar(0.1)+0.3*cvar(0.6)+0.5*cvar(1.0)"
+MIXED = "0.5*cvar(0.2)+0.5*cvar(1.0)"
+
+
+class Pair(NamedTuple):
+    """Two agents and the measure that they are compared by."""
+
+    first: str
+    second: str
+    measure: str
+
+
+@dataclasses.dataclass(frozen=True)
+class Claim:
+    """A sentence of the paper as comparisons of agents.
+
+    "better": the first of every pair is better. "alike": no pair differs by more than the paper's
+    seeds do. "leads": the second of no pair is better.
+    """
+
+    says: str
+    study: str
+    rule: Literal["better", "alike", "leads"]
+    pairs: tuple[Pair, ...]
+
+
+class Verdict(NamedTuple):
+    """What became of a claim."""
+
+    word: str
+    """"holds", "does not hold", "undecided" or "not yet run"."""
+    pair: Pair
+    """The comparison that decides: the one that bears the claim out least."""
+    found: Range | None
+    """Its difference."""
+    paper: float | None
+    """The difference in the paper's table; of several, the smallest."""
+
+
+def judge(claim: Claim, book: Book, preset: str) -> Verdict:
+    """Compares the agents of a claim."""
+    judged: list[tuple[int, float, Pair, Range]] = []
+    for pair in claim.pairs:
+        ours = book.values(claim.study, preset, pair.first, pair.measure)
+        theirs = book.values(claim.study, preset, pair.second, pair.measure)
+        if not ours.size or not theirs.size:
+            return Verdict("not yet run", claim.pairs[0], None, _paper(claim))
+        found = difference(ours, theirs)
+        rank, slack = _judged(claim, pair, found)
+        judged.append((rank, slack, pair, found))
+    rank, _, pair, found = min(judged, key=lambda one: one[:2])
+    if found.seeds < LEAST_SEEDS:
+        rank = 1
+    word = ("does not hold", "undecided", "holds")[rank]
+    return Verdict(word, pair, found, _paper(claim))
+
+
+def _judged(claim: Claim, pair: Pair, found: Range) -> tuple[int, float]:
+    """0: does not hold, 1: undecided, 2: holds; and by how much it is on the safe side."""
+    if claim.rule == "alike":
+        margin = _margin(claim, pair)
+        outside = found.low > margin or found.high < -margin
+        inside = -margin <= found.low and found.high <= margin
+        return (0 if outside else 2 if inside else 1), margin - abs(found.value)
+    if found.high < 0:
+        return 0, found.value
+    return (2 if found.low > 0 or claim.rule == "leads" else 1), found.value
+
+
+def _table(claim: Claim) -> PaperTable | None:
+    return paper_table(TABLES[claim.study]) if claim.study in TABLES else None
+
+
+def _margin(claim: Claim, pair: Pair) -> float:
+    """The larger of the two standard deviations over seeds that the paper prints."""
+    table = _table(claim)
+    assert table is not None, "only claims about the paper's tables can be of the kind 'alike'"
+    return max(table.figures[one, pair.measure].deviation for one in pair[:2])
+
+
+def _paper(claim: Claim) -> float | None:
+    table = _table(claim)
+    if table is None:
+        return None
+    figures = table.figures
+    return min(
+        figures[first, measure].mean - figures[second, measure].mean
+        for first, second, measure in claim.pairs
+    )
+
+
+# --- the claims -------------------------------------------------------------------------------
+
+
+def _leads(study: str, objective: str, others: tuple[str, ...], says: str) -> Claim:
+    own = f"QR-SRM {objective}"
+    pairs = tuple(Pair(own, other, objective) for other in others if other != own)
+    return Claim(says, study, "leads", pairs)
+
+
+def _alike(study: str, first: str, second: str, measure: str, says: str) -> Claim:
+    return Claim(says, study, "alike", (Pair(first, second, measure),))
+
+
+_TRADING, _LANDER = paper_table("mean_reversion"), paper_table("windy_lunar_lander")
+_PUT = tuple(f"QR-SRM cvar({level})" for level in ("0.2", "0.6", "1.0"))
+_SPECTRA = tuple(f"QR-SRM {one}" for one in ("exponential(12)", "dual_power(4)", THREE))
+_MANY, _DQN_MANY = "QR-SRM, 200 quantiles", "QR-DQN, 200 quantiles"
+
+CLAIMS: tuple[Claim, ...] = (
+    *(
+        _alike(
+            "mean-reversion",
+            f"QR-SRM cvar({level})",
+            f"QR-CVaR {level}",
+            f"cvar({level})",
+            f"QR-SRM and QR-CVaR perform alike, α = {level}",
+        )
+        for level in ("1.0", "0.5", "0.2")
+    ),
+    Claim(
+        "QR-iCVaR is sub-optimal at α = 0.5",
+        "mean-reversion",
+        "better",
+        (Pair("QR-SRM cvar(0.5)", "QR-iCVaR 0.5", HALF),),
+    ),
+    _alike(
+        "mean-reversion",
+        "QR-SRM cvar(0.2)",
+        "QR-iCVaR 0.2",
+        FIFTH,
+        "at α = 0.2 QR-iCVaR is close to QR-SRM by its own measure",
+    ),
+    Claim(
+        "but lower by every other measure",
+        "mean-reversion",
+        "better",
+        tuple(
+            Pair("QR-SRM cvar(0.2)", "QR-iCVaR 0.2", one)
+            for one in _TRADING.measures
+            if one != FIFTH
+        ),
+    ),
+    _alike(
+        "mean-reversion",
+        "QR-SRM cvar(1.0)",
+        "QR-DQN",
+        MEAN,
+        "QR-SRM(1.0) and QR-DQN are close in the mean",
+    ),
+    Claim(
+        "QR-SRM(1.0) beats QR-DQN on every measure",
+        "mean-reversion",
+        "better",
+        tuple(Pair("QR-SRM cvar(1.0)", "QR-DQN", one) for one in _TRADING.measures),
+    ),
+    *(
+        _leads(
+            "mean-reversion",
+            objective,
+            _TRADING.rows,
+            f"no agent is better by `{objective}` than QR-SRM for it",
+        )
+        for objective in _TRADING.measures
+    ),
+    Claim(
+        "half mean, half worst 20% trades one for the other: better than QR-SRM(1.0) in the worst "
+        "20% and than QR-SRM(0.2) in the mean, and worse the other way round",
+        "mean-reversion",
+        "better",
+        (
+            Pair(f"QR-SRM {MIXED}", "QR-SRM cvar(1.0)", FIFTH),
+            Pair(f"QR-SRM {MIXED}", "QR-SRM cvar(0.2)", MEAN),
+            Pair("QR-SRM cvar(1.0)", f"QR-SRM {MIXED}", MEAN),
+            Pair("QR-SRM cvar(0.2)", f"QR-SRM {MIXED}", FIFTH),
+        ),
+    ),
+    *(
+        _leads(
+            "put",
+            f"cvar({level})",
+            _PUT,
+            f"the put: the agent for α = {level} has the highest CVaR({level})",
+        )
+        for level in ("1.0", "0.6", "0.2")
+    ),
+    Claim(
+        "the put: the smaller α, the sooner it is exercised (mean price of the boundary)",
+        "put",
+        "better",
+        (Pair(_PUT[0], _PUT[1], "boundary"), Pair(_PUT[1], _PUT[2], "boundary")),
+    ),
+    *(
+        _leads(
+            "spectra",
+            one.removeprefix("QR-SRM "),
+            _SPECTRA,
+            f"of three richer spectra, the agent for `{one.removeprefix('QR-SRM ')}` is the best "
+            "by it",
+        )
+        for one in _SPECTRA
+    ),
+    Claim(
+        "more quantiles help: the mean with 200 is above that with 10",
+        "quantiles",
+        "better",
+        (Pair(_MANY, "QR-SRM, 10 quantiles", MEAN),),
+    ),
+    Claim(
+        "with 200 quantiles QR-SRM surpasses QR-DQN in the mean",
+        "quantiles",
+        "better",
+        (Pair(_MANY, _DQN_MANY, MEAN),),
+    ),
+    Claim(
+        "and in CVaR at every level",
+        "quantiles",
+        "better",
+        tuple(Pair(_MANY, _DQN_MANY, f"cvar({level / 20})") for level in range(1, 21)),
+    ),
+    _alike(
+        "lunar",
+        "QR-SRM cvar(1.0)",
+        "QR-DQN",
+        MEAN,
+        "the lander: QR-SRM(1.0) is within a standard deviation of QR-DQN",
+    ),
+    *(
+        Claim(
+            f"the lander: QR-iCVaR is below QR-SRM at α = {level}",
+            "lunar",
+            "better",
+            (Pair(f"QR-SRM cvar({level})", f"QR-iCVaR {level}", f"cvar({level})"),),
+        )
+        for level in ("0.5", "0.2")
+    ),
+    *(
+        Claim(
+            f"the lander: half mean, half worst 20% is best by `{measure}`",
+            "lunar",
+            "leads",
+            tuple(
+                Pair(f"QR-SRM {MIXED}", other, measure)
+                for other in _LANDER.rows
+                if other != f"QR-SRM {MIXED}"
+            ),
+        )
+        for measure in (MIXED, FIFTH, HALF)
+    ),
+)

@@ -1,0 +1,341 @@
+"""`docs/reproduction.md`, written from what is in `results/`: every number beside the paper's."""
+
+import importlib.resources
+import os
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+from jinja2 import StrictUndefined, Template
+
+from downside.experiments._book import NO_PRESETS, Book, Range
+from downside.experiments._claims import CLAIMS, Claim, Verdict, judge
+from downside.experiments._paper import PaperTable, example3_levels, paper_table
+from downside.experiments._study import read_rows, select
+
+PRESETS = ("default", "paper")
+STUDIES = {
+    "put": "figure 2",
+    "mean-reversion": "table 2",
+    "spectra": "figure 3",
+    "quantiles": "appendix I",
+    "lunar": "table 3",
+}
+"""Where the paper has each of them."""
+
+
+class Page:
+    """The text of the page; figures and data are linked from where it stands."""
+
+    def __init__(self, folder: Path, path: Path):
+        self.book, self.folder, self.path = Book(folder), folder, path
+
+    def text(self) -> str:
+        """All of it."""
+        prose = importlib.resources.files("downside.experiments") / "reproduction.md.j2"
+        docs = "" if self.path.parent.name == "docs" else self._relative(Path("docs")) + "/"
+        template = Template(
+            prose.read_text(encoding="utf-8"), undefined=StrictUndefined, keep_trailing_newline=True
+        )
+        text = template.render(
+            docs=docs,
+            made={study: self._made(study) for study in STUDIES},
+            claims=self._claims(),
+            example3=self._example3(),
+            put=self._put(),
+            trading=self._trading(),
+            spectra=self._spectra(),
+            quantiles=self._quantiles(),
+            cost=self._cost(),
+            lander=self._lander(),
+            runs=self._runs(),
+        )
+        return re.sub(r"\n{3,}", "\n\n", text)
+
+    # --- parts --------------------------------------------------------------------------------
+
+    def _claims(self) -> str:
+        lines = []
+        for claim in CLAIMS:
+            found = [judge(claim, self.book, preset) for preset in _presets(claim.study)]
+            words = [_verdict(claim, one) for one in found] + [""] * (2 - len(found))
+            paper = "" if found[0].paper is None else f"{found[0].paper:+.2f}"
+            lines.append([_escaped(claim.says), paper, *words])
+        header = ("the paper says", "its figures", "preset default", "preset paper")
+        return _table(header, lines)
+
+    def _example3(self) -> str:
+        path = self.folder / "example3.csv"
+        rows = read_rows(path)
+        if not rows:
+            return _not_run("downside reproduce example3")
+        paper = [f"{level:.3f}" for level in example3_levels()]
+        table = [
+            ["the paper's agent in its episode", *paper],
+            ["our agent in its episode, learned", *(_number(row["level"], 3) for row in rows)],
+            ["the same, true", *(_number(row["true_level"], 3) for row in rows)],
+        ]
+        steps = [str(i) for i in range(max(len(rows), len(paper)))]
+        table = [line + [""] * (len(steps) + 1 - len(line)) for line in table]
+        said = f"Made by `downside reproduce example3`: {self._link(path)}."
+        figure = self._figure(
+            "example3", "Returns still to come, totals, and the level at each step"
+        )
+        return f"{said}\n\n{_table(('level α at step', *steps), table)}{figure}"
+
+    def _put(self) -> str:
+        measures = ("cvar(0.2)", "cvar(0.6)", "cvar(1.0)")
+        parts = self._own_measures("put", measures)
+        for preset in PRESETS:
+            parts.append(
+                self._figure(f"american-put-{preset}", f"Payoffs and boundaries, {preset}")
+            )
+        return "\n".join(parts)
+
+    def _trading(self) -> str:
+        table = paper_table("mean_reversion")
+        parts = [self._figure("mean-reversion", "All agents by all measures")]
+        parts += [self._own_table(table), self._agreement(table)]
+        for measure in table.measures:
+            parts += ["", f"### By `{measure}`", "", self._measure_table(table, measure)]
+        return "\n".join(parts)
+
+    def _spectra(self) -> str:
+        from downside.experiments.spectra import OBJECTIVES
+
+        parts = self._own_measures("spectra", OBJECTIVES)
+        for preset in PRESETS:
+            parts.append(self._figure(f"spectra-{preset}", f"Returns and spectra, preset {preset}"))
+        return "\n".join(parts)
+
+    def _quantiles(self) -> str:
+        parts, book = [], self.book
+        agents = [f"QR-SRM, {n} quantiles" for n in (10, 25, 50, 100, 200)]
+        agents += [f"QR-DQN, {n} quantiles" for n in (50, 200)]
+        measures = ("cvar(1.0)", "cvar(0.5)", "cvar(0.2)")
+        for preset in PRESETS:
+            lines = []
+            for agent in agents:
+                found = [book.range("quantiles", preset, agent, one) for one in measures]
+                if found[0] is not None:
+                    cells = ["" if one is None else _interval(one) for one in found]
+                    lines.append([agent, *cells, str(found[0].seeds)])
+            if lines:
+                header = (f"preset {preset}", *(f"`{one}`" for one in measures), "seeds")
+                parts += ["", _table(header, lines)]
+                parts.append(self._figure(f"quantiles-{preset}", f"Six panels, preset {preset}"))
+        return "\n".join(parts)
+
+    def _cost(self) -> str:
+        from downside.experiments._cost import SCORINGS
+
+        path = self.folder / "quantiles-cost.csv"
+        rows = read_rows(path)
+        if not rows:
+            return _not_run("downside reproduce quantiles")
+        counts = sorted({int(row["quantiles"]) for row in rows})
+        lines = [
+            [
+                scoring,
+                *(
+                    _number(one[0]["milliseconds"], 2) if one else ""
+                    for one in (select(rows, scoring=scoring, quantiles=n) for n in counts)
+                ),
+            ]
+            for scoring in SCORINGS
+        ]
+        header = ("milliseconds of an update", *(f"N = {count}" for count in counts))
+        return (
+            f"{_table(header, lines)}\nMade by `downside reproduce quantiles`: {self._link(path)}."
+        )
+
+    def _lander(self) -> str:
+        table = paper_table("windy_lunar_lander")
+        parts = []
+        if self.book.rows("lunar", "default"):
+            lines = []
+            for row in table.rows:
+                cells = []
+                for measure in table.measures:
+                    found = self.book.range("lunar", "default", row, measure)
+                    ours = "not yet run" if found is None else _interval(found, 1)
+                    cells.append(f"{ours} ({table.figures[row, measure]})")
+                lines.append([row.replace("*", r"\*"), *cells])
+            header = ("ours (the paper's)", *(f"`{one}`" for one in table.measures))
+            parts += ["", _table(header, lines), self._figure("lunar", "All agents")]
+        return "\n".join(parts)
+
+    def _runs(self) -> str:
+        lines = []
+        for study in STUDIES:
+            for preset in _presets(study):
+                about = self.book.about(study, preset)
+                if not about:
+                    continue
+                versions = ", ".join(f"{k} {v}" for k, v in about["versions"].items())
+                hours = self.book.seconds(study, preset) / 3600
+                seeds = " ".join(map(str, about["seeds"]))
+                machine = f"{about.get('cores', '?')} cores, Python {about['python']}"
+                lines.append(
+                    [f"`{about['command']} --seeds {seeds}`", f"{hours:.1f} h", machine, versions]
+                )
+        header = ("command", "training, wall time", "machine", "versions")
+        return _table(header, lines) if lines else "Nothing has been run yet."
+
+    # --- tables -------------------------------------------------------------------------------
+
+    def _own_table(self, table: PaperTable) -> str:
+        """QR-SRM by its own objective."""
+        lines = []
+        for measure in table.measures:
+            row = f"QR-SRM {measure}"
+            best = self.book.optimum("mean-reversion", measure)
+            lines.append(
+                [
+                    f"`{measure}`",
+                    str(table.figures[row, measure]),
+                    *self._ours("mean-reversion", row, measure),
+                    "not yet run" if best is None else f"{best:.3f}",
+                ]
+            )
+        header = ("QR-SRM by its own objective", "paper", *_OURS, "optimum")
+        return "\n" + _table(header, lines)
+
+    def _measure_table(self, table: PaperTable, measure: str) -> str:
+        lines = [
+            [
+                row.replace("*", r"\*"),
+                str(table.figures[row, measure]),
+                *self._ours("mean-reversion", row, measure),
+            ]
+            for row in table.rows
+        ]
+        best = self.book.optimum("mean-reversion", measure)
+        said = "The optimum is not yet known." if best is None else f"The optimum is {best:.3f}."
+        return f"{said}\n\n" + _table(("agent", "paper", *_OURS), lines)
+
+    def _own_measures(self, study: str, measures: Sequence[str]) -> list[str]:
+        """QR-SRM for each of a few measures, by each of them."""
+        out = []
+        for preset in PRESETS:
+            if not self.book.rows(study, preset):
+                continue
+            lines = []
+            for objective in measures:
+                cells = []
+                for measure in measures:
+                    found = self.book.range(study, preset, f"QR-SRM {objective}", measure)
+                    cells.append("not yet run" if found is None else _interval(found, 4))
+                lines.append([f"QR-SRM `{objective}`", *cells])
+            optima = [self.book.optimum(study, one) for one in measures]
+            lines.append(["the optimum", *("-" if x is None else f"{x:.4f}" for x in optima)])
+            header = (f"preset {preset}", *(f"by `{one}`" for one in measures))
+            out += ["", _table(header, lines)]
+        return out
+
+    def _ours(self, study: str, row: str, measure: str) -> list[str]:
+        """In both presets, the mean with its interval, and how it compares with the optimum."""
+        best, out = self.book.optimum(study, measure), []
+        for preset in PRESETS:
+            found = self.book.range(study, preset, row, measure)
+            if found is None:
+                out += ["not yet run", ""]
+            else:
+                out += [_interval(found), "" if best is None else _share(found.value, best)]
+        return out
+
+    def _agreement(self, table: PaperTable) -> str:
+        """How many figures of the preset `paper` are the paper's."""
+        near, far = 0, []
+        for (row, measure), printed in table.figures.items():
+            found = self.book.range("mean-reversion", "paper", row, measure)
+            if found is None:
+                continue
+            gap = found.value - printed.mean
+            if abs(gap) <= 2 * printed.deviation + 0.005:
+                near += 1
+            else:
+                far.append(
+                    (abs(gap), f"{row.replace('*', chr(92) + '*')} by `{measure}` {gap:+.2f}")
+                )
+        if not near + len(far):
+            return ""
+        said = (
+            f"In the preset `paper`, {near} of {near + len(far)} figures lie within two of the "
+            "paper's standard deviations of the paper's."
+        )
+        if far:
+            said += " The farthest: " + "; ".join(text for _, text in sorted(far)[-5:][::-1]) + "."
+        return "\n" + said + "\n"
+
+    # --- pieces -------------------------------------------------------------------------------
+
+    def _made(self, study: str) -> str:
+        """Where it is in the paper, and what made our figures."""
+        said = []
+        for preset in _presets(study):
+            command = f"downside reproduce {study}"
+            command += f" --preset {preset}" if len(_presets(study)) > 1 else ""
+            path, rows = self.book.path(study, preset), self.book.rows(study, preset)
+            said.append(f"`{command}`: {self._link(path)}" if rows else _not_run(command))
+        return f"In the paper: {STUDIES[study]}. Made by {'; '.join(said)}."
+
+    def _link(self, path: Path) -> str:
+        return f"[{path.name}]({self._relative(path)})"
+
+    def _relative(self, path: Path) -> str:
+        return Path(os.path.relpath(path, self.path.parent)).as_posix()
+
+    def _figure(self, name: str, said: str) -> str:
+        path = self.folder / "figures" / f"{name}.png"
+        return f"\n![{said}]({self._relative(path)})\n" if path.exists() else ""
+
+
+_OURS = ("preset default", "of the optimum", "preset paper", "of the optimum")
+
+
+def _presets(study: str) -> tuple[str, ...]:
+    return PRESETS[:1] if study in NO_PRESETS else PRESETS
+
+
+def _table(header: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
+    rule = ["---"] * len(header)
+    return "".join(f"| {' | '.join(line)} |\n" for line in (header, rule, *lines))
+
+
+def _interval(found: Range, digits: int = 3) -> str:
+    value = f"{found.value:.{digits}f}"
+    if found.seeds < 2:
+        return f"{value} (one seed)"
+    return f"{value} [{found.low:.{digits}f}, {found.high:.{digits}f}]"
+
+
+def _share(value: float, best: float) -> str:
+    return f"{value / best:.0%}" if value > 0 and best > 0 else f"{value - best:+.3f}"
+
+
+def _verdict(claim: Claim, one: Verdict) -> str:
+    if one.found is None:
+        return "not yet run"
+    found = one.found
+    by = f" by `{one.pair.measure}`" if len({pair.measure for pair in claim.pairs}) > 1 else ""
+    versus = f" to {one.pair.second}" if len({pair.second for pair in claim.pairs}) > 1 else ""
+    said = f"**{one.word}**: {found.value:+.3f} [{found.low:+.3f}, {found.high:+.3f}]{by}"
+    return _escaped(said + versus) + (f", {found.seeds} seed(s)" if found.seeds < 5 else "")
+
+
+def _escaped(text: str) -> str:
+    """Stars outside code, other than those of bold type, as they are."""
+    parts = text.split("`")
+    parts[::2] = [
+        part.replace("**", "\0").replace("*", r"\*").replace("\0", "**") for part in parts[::2]
+    ]
+    return "`".join(parts)
+
+
+def _number(text: str, digits: int) -> str:
+    return "" if text in ("", "None") else f"{float(text):.{digits}f}"
+
+
+def _not_run(command: str) -> str:
+    return f"*not yet run: `{command}`*"

@@ -1,0 +1,165 @@
+"""The figure of the number of quantiles: six panels, as in appendix I of the paper."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from downside.experiments._figures import agent_words, colour, density, picture
+from downside.experiments._study import Row, select
+from downside.risk import Distribution
+
+_OURS, _THEIRS, _DENSE = "QR-SRM cvar(1.0)", "QR-DQN", "QR-SRM exponential(4)"
+_LEVELS = np.linspace(0.01, 1.0, 100)
+_SCORING_LINES = {
+    "double sum, N knots": ("--", _DENSE),
+    "lookup, N knots": ("-", _DENSE),
+    "one knot (CVaR)": (":", "QR-SRM cvar(0.5)"),
+    "mean (QR-DQN)": ("-", _THEIRS),
+}
+
+
+def draw(
+    tables: tuple[list[Row], list[Row], list[Row], list[Row]], folder: Path, preset: str
+) -> None:
+    """Returns, CVaR at all levels, score against steps and time, convergence, and cost.
+
+    `tables` are the values, the returns, the course of training, and the cost of an update.
+    """
+    rows, returns, curves, cost = tables
+    agents = sorted({(row["algorithm"], int(row["quantiles"])) for row in rows})
+    with picture(folder, f"quantiles-{preset}", 2, 3, (12.0, 7.2)) as (figure, axes):
+        _draw_returns(axes[0, 0], returns, agents)
+        _draw_levels(axes[0, 1], returns)
+        for axis, name in ((axes[0, 2], "timesteps"), (axes[1, 0], "seconds")):
+            _draw_scores(axis, curves, agents, name)
+        _draw_convergence(axes[1, 1], curves, agents)
+        _draw_cost(axes[1, 2], cost)
+        figure.suptitle(f"Number of quantiles, mean reversion, preset {preset}")
+
+
+def _look(algorithm: str, count: int, agents: list[tuple[str, int]]) -> dict[str, Any]:
+    """One colour for an algorithm; the more quantiles, the stronger."""
+    label = _OURS if algorithm == "QR-SRM" else _THEIRS
+    counts = [n for name, n in agents if name == algorithm]
+    place = counts.index(count) / max(1, len(counts) - 1)
+    return {
+        "color": colour(label),
+        "alpha": 0.3 + 0.7 * place,
+        "linewidth": 0.9 + 0.9 * place,
+        "linestyle": "-" if algorithm == "QR-SRM" else "--",
+        "label": f"{algorithm}, {count} quantiles",
+    }
+
+
+def _draw_returns(axis: Any, returns: list[Row], agents: list[tuple[str, int]]) -> None:
+    every = np.array([float(row["value"]) for row in returns])
+    low, high = np.quantile(every, [0.005, 0.995])
+    grid = np.linspace(low, high, 300)
+    for algorithm, count in agents:
+        own = [float(r["value"]) for r in select(returns, algorithm=algorithm, quantiles=count)]
+        look = _look(algorithm, count, agents)
+        axis.plot(grid, density(own, grid), **look)
+        axis.axvline(float(np.mean(own)), **{**look, "label": None, "linewidth": 0.8})
+    axis.set(
+        title="Returns (lines: their mean)",
+        xlabel="discounted return of an episode",
+        ylabel="density",
+        ylim=(0, None),
+    )
+    axis.legend(loc="upper left", fontsize=7)
+
+
+def _draw_levels(axis: Any, returns: list[Row]) -> None:
+    for algorithm, label in (("QR-SRM", _OURS), ("QR-DQN", _THEIRS)):
+        own = select(returns, algorithm=algorithm)
+        if not own:
+            continue
+        count = max(int(row["quantiles"]) for row in own)
+        lines = np.array(levels(select(own, quantiles=count)))
+        style = "-" if algorithm == "QR-SRM" else "--"
+        said = f"{agent_words(label)}, {count} quantiles"
+        axis.plot(_LEVELS, lines.mean(axis=0), style, color=colour(label), label=said)
+        axis.fill_between(
+            _LEVELS, lines.min(axis=0), lines.max(axis=0), color=colour(label), alpha=0.15, lw=0
+        )
+    axis.set(
+        title="Mean of the worst share (band: all seeds)",
+        xlabel="share α of the worst episodes",
+        ylabel="CVaR",
+    )
+    axis.legend(loc="lower right")
+
+
+def levels(returns: list[Row]) -> list[Any]:
+    """CVaR at all levels, a curve for each seed."""
+    out = []
+    for seed in sorted({row["seed"] for row in returns}, key=int):
+        own = np.array([float(row["value"]) for row in select(returns, seed=seed)])
+        out.append(np.asarray(Distribution(own).tail_mean(_LEVELS)))
+    return out
+
+
+def _draw_scores(axis: Any, curves: list[Row], agents: list[tuple[str, int]], name: str) -> None:
+    for algorithm, count in agents:
+        own = select(curves, algorithm=algorithm, quantiles=count)
+        across, value = _mean_curve(own, name, "value")
+        unit = 1000 if name == "timesteps" else 1
+        axis.plot(across / unit, value, **_look(algorithm, count, agents))
+    steps = name == "timesteps"
+    axis.set(
+        title="Mean return while learning",
+        xlabel="thousand environment steps" if steps else "seconds of training on one core",
+        ylabel="mean return",
+    )
+    last = np.array([float(row["value"]) for row in curves if row["value"] != ""])
+    axis.set_ylim(bottom=max(float(last.min()), float(np.quantile(last, 0.9)) - 3.0))
+
+
+def _draw_convergence(axis: Any, curves: list[Row], agents: list[tuple[str, int]]) -> None:
+    for algorithm, count in agents:
+        own = select(curves, algorithm=algorithm, quantiles=count)
+        across, moved = _mean_curve(
+            [row for row in own if row["moved"] != ""], "timesteps", "moved"
+        )
+        axis.plot(across / 1000, moved, **_look(algorithm, count, agents))
+    axis.set(
+        title="Change of the learned start distribution",
+        xlabel="thousand environment steps",
+        ylabel="mean absolute change per outer step",
+        yscale="log",
+    )
+
+
+def _mean_curve(rows: list[Row], across: str, name: str) -> tuple[Any, Any]:
+    """The mean over seeds, step by step."""
+    seeds = sorted({row["seed"] for row in rows}, key=int)
+    lines = [select(rows, seed=seed) for seed in seeds]
+    length = min((len(line) for line in lines), default=0)
+    pick = [
+        [[float(row[column]) for row in line[:length]] for line in lines]
+        for column in (across, name)
+    ]
+    if not length:
+        return np.zeros(0), np.zeros(0)
+    return np.mean(pick[0], axis=0), np.mean(pick[1], axis=0)
+
+
+def _draw_cost(axis: Any, cost: list[Row]) -> None:
+    for scoring, (style, label) in _SCORING_LINES.items():
+        own = select(cost, scoring=scoring)
+        if own:
+            counts = [int(row["quantiles"]) for row in own]
+            times = [float(row["milliseconds"]) for row in own]
+            axis.plot(counts, times, f"o{style}", color=colour(label), markersize=4, label=scoring)
+    axis.set(
+        title="Time of an update, preset paper",
+        xlabel="number of quantiles N",
+        ylabel="milliseconds",
+        xscale="log",
+        yscale="log",
+    )
+    counts = sorted({int(row["quantiles"]) for row in cost})
+    axis.set_xticks(counts, [str(count) for count in counts])
+    axis.minorticks_off()
+    axis.legend()

@@ -1,0 +1,214 @@
+"""The agents of a study, trained and valued one by one, an agent to a core."""
+
+import contextlib
+import dataclasses
+import itertools
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from typing import Any, NamedTuple
+
+from downside.evaluation import Evaluation, evaluate
+from downside.experiments._options import Options
+from downside.experiments._progress import StudyBar
+from downside.experiments._study import Row
+from downside.train import QRDQN, QRSRM, Agent, DivergenceError, QRCVaR, QRiCVaR
+
+EPISODES, QUICK_EPISODES = 100_000, 2_000
+"""Fresh episodes that an agent is valued in."""
+EVALUATION_SEED = 1000
+"""Of these episodes, plus the agent's own seed; training never sees it."""
+RANKS = 200
+"""How many quantiles of their returns are written down."""
+ALGORITHMS: Mapping[str, type[Agent]] = {
+    "QR-SRM": QRSRM,
+    "QR-CVaR": QRCVaR,
+    "QR-iCVaR": QRiCVaR,
+    "QR-DQN": QRDQN,
+}
+QUICK: Mapping[str, Any] = {
+    "total_timesteps": 12_000,
+    "hidden": (16, 16),
+    "buffer_size": 5_000,
+    "warmup_steps": 500,
+    "outer_interval": 40,
+    "outer_episodes": 256,
+}
+"""Settings under which an agent takes a second, once they are compiled."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Cell:
+    """One agent of a study, to be trained."""
+
+    algorithm: str
+    """A key of `ALGORITHMS`."""
+    objective: str
+    """The measure that it maximises."""
+    seed: int
+    """Of everything random."""
+    settings: Mapping[str, Any] = dataclasses.field(default_factory=dict, hash=False)
+    """The preset, and what differs from it."""
+    label: str = ""
+    """What the study calls it, if not by algorithm and objective."""
+
+    def __str__(self) -> str:
+        return f"{self.label or agent_label(self.algorithm, self.objective)}, seed {self.seed}"
+
+
+class Trained(NamedTuple):
+    """One agent of a study, trained."""
+
+    cell: Cell
+    """What it is."""
+    agent: Agent
+    """The agent itself."""
+    found: Evaluation
+    """Its returns in fresh episodes."""
+    seconds: float
+    """What training took, divided by the number of agents that are trained side by side."""
+    watched: list[Any]
+    """What `watch` said after each outer step."""
+
+    def rows(self, *measures: str) -> list[Row]:
+        """A row for each measure that the agent is valued by."""
+        return [
+            {
+                "algorithm": self.cell.algorithm,
+                "objective": self.cell.objective,
+                "seed": self.cell.seed,
+                "measure": measure,
+                "value": round(self.found.value(measure), 6),
+                "standard_error": round(self.found.standard_error(measure), 6),
+                "predicted": round(self.agent.history[-1]["predicted"], 6),
+                "seconds": round(self.seconds, 1),
+            }
+            for measure in measures
+        ]
+
+    def returns(self) -> list[Row]:
+        """The returns of the episodes, as quantiles at middle ranks."""
+        found = self.found.quantiles(RANKS)
+        return [
+            {
+                "algorithm": self.cell.algorithm,
+                "objective": self.cell.objective,
+                "seed": self.cell.seed,
+                "rank": (i + 0.5) / RANKS,
+                "value": round(float(value), 4),
+            }
+            for i, value in enumerate(found)
+        ]
+
+
+def agent_label(algorithm: str, objective: str) -> str:
+    """As the paper's tables call it: "QR-SRM cvar(0.5)", "QR-CVaR 0.5", "QR-DQN"."""
+    if algorithm == "QR-DQN":
+        return algorithm
+    short = objective.removeprefix("cvar(").removesuffix(")")
+    return f"{algorithm} {objective if algorithm == 'QR-SRM' else short}"
+
+
+def agent_of(label: str) -> tuple[str, str]:
+    """The algorithm and the objective that a label stands for."""
+    algorithm, _, rest = label.partition(" ")
+    if algorithm == "QR-DQN":
+        return algorithm, "cvar(1.0)"
+    return algorithm, rest if algorithm == "QR-SRM" else f"cvar({rest})"
+
+
+def train_cells(
+    env: str,
+    cells: Sequence[Cell],
+    title: str,
+    options: Options,
+    watch: Callable[[Agent], Any] | None = None,
+) -> Iterator[Trained]:
+    """Trains and values the agents, one on each core; yields each of them when it is done.
+
+    `watch` looks at an agent after each outer step. One whose losses diverge is left out, with a
+    line that says so.
+    """
+    if not cells:
+        return
+    workers, waiting = min(len(cells), _cores()), iter(cells)
+    with contextlib.ExitStack() as stack:
+        bar = options.bar or stack.enter_context(StudyBar(len(cells)))
+        trainer = _Trainer(env, title, options, bar, workers, watch)
+        pool = stack.enter_context(ThreadPoolExecutor(workers))
+        try:
+            running: set[Future[Trained | None]] = {
+                pool.submit(trainer, cell) for cell in itertools.islice(waiting, workers)
+            }
+            while running:
+                finished, running = wait(running, return_when=FIRST_COMPLETED)
+                running |= {
+                    pool.submit(trainer, cell) for cell in itertools.islice(waiting, len(finished))
+                }
+                for one in finished:
+                    trained = one.result()
+                    if trained is not None:
+                        yield trained
+        finally:  # an error or Ctrl-C ends them all, after their present step
+            trainer.stop.set()
+            pool.shutdown(wait=False, cancel_futures=True)
+
+
+class _Trainer:
+    """Trains an agent in a thread of its own."""
+
+    def __init__(
+        self,
+        env: str,
+        title: str,
+        options: Options,
+        bar: StudyBar,
+        workers: int,
+        watch: Callable[[Agent], Any] | None,
+    ):
+        self.env, self.title, self.options, self.bar = env, title, options, bar
+        self.workers, self.watch = workers, watch
+        self.stop = threading.Event()
+        self._compiling: dict[Any, threading.Lock] = {}
+
+    def __call__(self, cell: Cell) -> Trained | None:
+        quick, kind = self.options.quick, ALGORITHMS[cell.algorithm]
+        agent = kind(
+            self.env,
+            risk=None if kind is QRDQN else cell.objective,
+            seed=cell.seed,
+            **{**({"quantiles": 8} if quick else {}), **cell.settings, **(QUICK if quick else {})},
+        )
+        begin = time.perf_counter()
+        watched = []
+        try:
+            for done, total in self._steps(agent):
+                watched += [] if self.watch is None else [self.watch(agent)]
+                self.bar.update((self.title, cell), done / total, self.title)
+                if self.stop.is_set():
+                    return None
+        except DivergenceError as error:
+            self.bar.say(f"{self.title}: {cell}: {error}")
+            return None
+        agent.settle()
+        seconds = (time.perf_counter() - begin) / self.workers
+        episodes = QUICK_EPISODES if quick else EPISODES
+        found = evaluate(agent, episodes=episodes, seed=EVALUATION_SEED + cell.seed)
+        value = found.value(cell.objective)
+        self.bar.say(f"{self.title}: {cell}: {value:.4f} in its own measure, {seconds:.0f} s")
+        return Trained(cell, agent, found, seconds, watched)
+
+    def _steps(self, agent: Agent) -> Iterator[tuple[int, int]]:
+        """The outer steps; whoever comes first compiles for those who wait."""
+        steps = agent.training()
+        shape = agent._algorithm.objective.levels.shape
+        with self._compiling.setdefault((type(agent), shape, agent.settings), threading.Lock()):
+            first = next(steps)
+        yield first
+        yield from steps
+
+
+def _cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

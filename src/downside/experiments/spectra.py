@@ -1,0 +1,139 @@
+"""Three richer spectra on mean reversion (figure 3 of the paper): returns, and the spectra.
+
+QR-SRM for the exponential measure at 12, the dual power measure at 4 and a mixture of three levels.
+Writes `results/spectra-PRESET.csv` (each agent by each measure) and `spectra-PRESET-returns.csv`
+(quantiles of the returns), the planner's in `spectra-optimum.csv`, and draws
+`figures/spectra-PRESET`.
+"""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from downside.experiments._figures import agent_words, colour, density, picture, words
+from downside.experiments._options import Options
+from downside.experiments._study import (
+    Row,
+    read_rows,
+    select,
+    values,
+    with_agent,
+    write_about,
+    write_rows,
+)
+from downside.experiments._tables import show, terminal
+from downside.experiments._training import EPISODES, QUICK_EPISODES, Cell, train_cells
+from downside.experiments.optimum import ENVIRONMENT, GAMMA, optimum, solve_all
+from downside.risk import parse
+
+OBJECTIVES = ("exponential(12)", "dual_power(4)", "0.2*cvar(0.1)+0.3*cvar(0.6)+0.5*cvar(1.0)")
+LINES = ("--", ":", "-")
+"""As in the paper, of the value by each of them."""
+
+
+def main(options: Options) -> bool:
+    """Solves, trains, writes, draws; says whether each agent leads its own column."""
+    if not options.quick:
+        path = options.folder / "spectra-optimum.csv"
+        solve_all(path, "downside reproduce spectra", ENVIRONMENT, GAMMA, OBJECTIVES, options)
+    leads = True
+    for preset in options.presets:
+        path, returns_path = paths(options.folder, preset)
+        rows, returns = read_rows(path), read_rows(returns_path)
+        cells = missing(options, preset)
+        for one in train_cells(ENVIRONMENT, cells, f"spectra, {preset}", options):
+            rows = with_agent(rows, one.rows(*OBJECTIVES), "objective", "seed")
+            returns = with_agent(returns, one.returns(), "objective", "seed")
+            for where, what in ((returns_path, returns), (path, rows)):
+                what.sort(key=lambda row: (OBJECTIVES.index(row["objective"]), int(row["seed"])))
+                write_rows(where, what)
+            write_about(
+                path.with_suffix(".json"),
+                f"downside reproduce spectra --preset {preset}",
+                environment=ENVIRONMENT,
+                gamma=GAMMA,
+                preset=preset,
+                seeds=sorted({int(row["seed"]) for row in rows}),
+                episodes=QUICK_EPISODES if options.quick else EPISODES,
+            )
+        if rows:
+            leads &= _show(rows, optimum(options.folder / "spectra-optimum.csv"), preset)
+            size, widths = (9.6, 3.8), {"width_ratios": (3, 2)}
+            with picture(options.folder, f"spectra-{preset}", 1, 2, size, **widths) as (_, axes):
+                _draw(axes[0, 0], axes[0, 1], rows, returns, preset)
+    return leads or options.quick
+
+
+def paths(folder: Path, preset: str) -> tuple[Path, Path]:
+    """Where the values and the returns are written."""
+    return folder / f"spectra-{preset}.csv", folder / f"spectra-{preset}-returns.csv"
+
+
+def remaining(options: Options) -> int:
+    """How many agents are still to be trained."""
+    return sum(len(missing(options, preset)) for preset in options.presets)
+
+
+def missing(options: Options, preset: str) -> list[Cell]:
+    """The agents that are not in the file."""
+    rows = read_rows(paths(options.folder, preset)[0])
+    return [
+        Cell("QR-SRM", objective, seed, {"preset": preset, "distribution_fraction": 0.0})
+        for seed in options.seeds_or()
+        for objective in OBJECTIVES
+        if options.only in objective and not select(rows, objective=objective, seed=seed)
+    ]
+
+
+def _show(rows: list[Row], best: dict[str, float], preset: str) -> bool:
+    table = np.array(
+        [[values(rows, objective=o, measure=m).mean() for m in OBJECTIVES] for o in OBJECTIVES]
+    )
+    shown = [
+        [words(objective), *(f"{value:.4f}" for value in line)]
+        for objective, line in zip(OBJECTIVES, table, strict=True)
+    ]
+    shown.append(
+        ["the optimum", *(f"{best.get(objective, np.nan):.4f}" for objective in OBJECTIVES)]
+    )
+    header = ("QR-SRM for", *map(words, OBJECTIVES))
+    title = f"Spectra, preset {preset}: mean over seeds"
+    show(terminal(), title, header, shown, frozenset({2}))
+    return bool(np.all(table.max(axis=0) == np.diag(table)))
+
+
+def _draw(left: Any, right: Any, rows: list[Row], returns: list[Row], preset: str) -> None:
+    every = np.array([float(row["value"]) for row in returns])
+    low, high = np.quantile(every, [0.002, 0.998])
+    grid = np.linspace(low, high, 400)
+    ranks = np.linspace(0.0005, 0.9995, 1000)
+    for objective in OBJECTIVES:
+        label = f"QR-SRM {objective}"
+        own = [float(row["value"]) for row in select(returns, objective=objective)]
+        if not own:
+            continue
+        left.plot(grid, density(own, grid), color=colour(label), label=agent_words(label))
+        for measure, line in zip(OBJECTIVES, LINES, strict=True):
+            value = values(rows, objective=objective, measure=measure).mean()
+            left.axvline(value, color=colour(label), linestyle=line, linewidth=1)
+        heights = np.asarray(parse(objective).spectrum(ranks))
+        right.plot(ranks, heights, color=colour(label), label=words(objective))
+    for measure, line in zip(OBJECTIVES, LINES, strict=True):
+        left.plot([], [], color="#777777", linestyle=line, label=f"value by {words(measure)}")
+    left.set(
+        title=f"Returns of QR-SRM, preset {preset}",
+        xlabel="discounted return of an episode",
+        ylabel="density",
+        ylim=(0, None),
+        xlim=(grid[0], grid[-1]),
+    )
+    left.legend(loc="upper left")
+    right.set(
+        title="The spectra",
+        xlabel="rank of the outcome: 0 the worst, 1 the best",
+        ylabel="how much it counts",
+        xlim=(0, 1),
+        ylim=(0, None),
+    )
+    right.legend()

@@ -1,0 +1,285 @@
+"""What the experiments make of their rows: the paper's figures, claims, the page, resuming."""
+
+import json
+import threading
+from types import SimpleNamespace
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import downside as ds
+from downside.experiments import PAPER, _cost, _run, _training, load, mean_reversion, page
+from downside.experiments._book import Book, difference, mean_range
+from downside.experiments._claims import CLAIMS, Claim, Pair, judge
+from downside.experiments._figures import COLOURS, colour, density
+from downside.experiments._options import Options
+from downside.experiments._paper import paper_table
+from downside.experiments._study import read_rows, with_agent, write_rows
+from downside.experiments._training import Cell, Trained, agent_label, agent_of, train_cells
+
+MEASURES = paper_table("mean_reversion").measures
+
+
+def a_row(algorithm, objective, seed, measure, value):
+    return {
+        "algorithm": algorithm,
+        "objective": objective,
+        "seed": seed,
+        "measure": measure,
+        "value": value,
+        "standard_error": 0.01,
+        "predicted": 0.0,
+        "seconds": 1.0,
+    }
+
+
+# --- the paper's figures ----------------------------------------------------------------------
+
+
+def test_the_paper_s_table_is_as_printed():
+    table = paper_table("mean_reversion")
+    assert len(table.rows) == 13
+    assert len(table.measures) == 7
+    assert str(table.figures["QR-iCVaR 0.5", "cvar(1.0)"]) == "0.82 ± 0.17"
+    assert [table.best(measure) for measure in MEASURES] == [
+        1.48,
+        0.28,
+        -0.17,
+        0.05,
+        0.48,
+        0.4,
+        0.24,
+    ]
+
+
+@pytest.mark.parametrize("name", ["mean_reversion", "windy_lunar_lander"])
+def test_an_agent_is_called_as_in_the_paper(name):
+    for row in paper_table(name).rows:
+        assert agent_label(*agent_of(row)) == row
+        ds.parse(agent_of(row)[1])
+
+
+def test_every_agent_has_a_colour_of_its_own():
+    assert len(set(COLOURS.values())) == len(COLOURS)
+    for row in paper_table("mean_reversion").rows:
+        assert row == "QR-DQN" or agent_of(row)[1] in COLOURS
+        assert colour(row).startswith("#")
+
+
+def test_a_density_integrates_to_one():
+    grid = np.linspace(-8, 8, 2001)
+    made = density(np.random.default_rng(0).normal(size=500), grid)
+    assert np.trapezoid(made, grid) == pytest.approx(1.0, abs=1e-3)
+    assert made.max() == pytest.approx(0.4, abs=0.05)
+
+
+# --- resuming ---------------------------------------------------------------------------------
+
+
+def test_names_may_have_hyphens_or_underscores():
+    assert load("mean-reversion") is load("mean_reversion") is mean_reversion
+    assert "demo" not in PAPER
+
+
+@pytest.mark.parametrize("wrong", [{"seeds": (0, -1)}, {"preset": "best"}])
+def test_wrong_options_are_refused(wrong):
+    with pytest.raises(ValueError, match=f"`{next(iter(wrong))}` must be"):
+        Options(**wrong)
+
+
+def test_only_complete_agents_are_not_trained_again(tmp_path):
+    rows = [a_row("QR-SRM", "cvar(0.5)", 0, measure, 0.5) for measure in MEASURES]
+    rows.append(a_row("QR-CVaR", "cvar(0.5)", 0, "cvar(0.5)", 0.5))
+    write_rows(tmp_path / "mean-reversion-default.csv", rows)
+    options = Options(results=tmp_path, seeds=(0,), only="0.5")
+    left = [str(cell) for cell in mean_reversion.missing(options, "default")]
+    assert left == [
+        "QR-CVaR 0.5, seed 0",
+        "QR-iCVaR 0.5, seed 0",
+        "QR-SRM 0.2*cvar(0.1)+0.3*cvar(0.6)+0.5*cvar(1.0), seed 0",
+        "QR-SRM 0.5*cvar(0.2)+0.5*cvar(1.0), seed 0",
+    ]
+    assert mean_reversion.remaining(Options(results=tmp_path, seeds=(0,))) == 12 + 13
+
+
+def test_the_rows_of_an_agent_replace_those_it_had():
+    old = [a_row("QR-SRM", "mean", seed, "mean", 1.0) for seed in (0, 1)]
+    new = [a_row("QR-SRM", "mean", 1, "mean", 2.0)]
+    assert [row["value"] for row in with_agent(old, new, "objective", "seed")] == [1.0, 2.0]
+
+
+def _fake_trainer(monkeypatch, broken=()):
+    """Agents that are trained in no time; those with a seed in `broken` raise."""
+    trained = []
+
+    class Trainer:
+        def __init__(self, *arguments):
+            self.stop = threading.Event()
+
+        def __call__(self, cell):
+            if cell.seed in broken:
+                raise RuntimeError("the machine was switched off")
+            trained.append(str(cell))
+            found = ds.Evaluation(np.linspace(-1.0, 1.0, 50) + cell.seed)
+            agent = SimpleNamespace(history=[{"predicted": 0.0}])
+            return Trained.__new__(Trained, cell, agent, found, 1.0, [])
+
+    monkeypatch.setattr(_training, "_Trainer", Trainer)
+    return trained
+
+
+def test_what_was_finished_before_a_kill_is_kept(monkeypatch, tmp_path):
+    monkeypatch.setattr(_training, "_cores", lambda: 1)
+    options = Options(results=tmp_path, seeds=(0, 1), preset="paper", only="QR-iCVaR")
+    first = _fake_trainer(monkeypatch, broken=(1,))
+    with pytest.raises(RuntimeError, match="switched off"):
+        mean_reversion.main(options)
+    assert first == ["QR-iCVaR 0.5, seed 0", "QR-iCVaR 0.2, seed 0"]
+    assert len(read_rows(tmp_path / "mean-reversion-paper.csv")) == 2 * 7
+    second = _fake_trainer(monkeypatch)
+    assert mean_reversion.main(options)
+    assert second == ["QR-iCVaR 0.5, seed 1", "QR-iCVaR 0.2, seed 1"]
+    about = json.loads((tmp_path / "mean-reversion-paper.json").read_text())
+    assert about["seeds"] == [0, 1]
+    assert about["command"] == "downside reproduce mean-reversion --preset paper"
+
+
+def test_agents_come_out_whatever_the_order_they_end_in(monkeypatch):
+    _fake_trainer(monkeypatch)
+    cells = [Cell("QR-SRM", "mean", seed) for seed in range(5)]
+    found = [one.cell.seed for one in train_cells("no environment", cells, "test", Options())]
+    assert sorted(found) == [0, 1, 2, 3, 4]
+
+
+# --- claims -----------------------------------------------------------------------------------
+
+
+def test_intervals_resample_seeds():
+    found = mean_range([1.0, 2.0, 3.0])
+    assert (found.value, found.low, found.high, found.seeds) == (2.0, 1.0, 3.0, 3)
+    # Nothing varies in either group, so nothing does between them.
+    assert difference(np.full(3, 2.0), np.full(5, 0.5)) == (1.5, 1.5, 1.5, 3)
+
+
+PAIR = (Pair("QR-SRM cvar(0.5)", "QR-iCVaR 0.5", "cvar(0.5)"),)
+ALIKE = (
+    Pair("QR-SRM cvar(0.5)", "QR-CVaR 0.5", "cvar(0.5)"),
+)  # the paper's deviations: 0.03, 0.02
+
+
+@pytest.mark.parametrize(
+    ("rule", "first", "second", "word"),
+    [
+        ("better", [0.5, 0.6, 0.7], [0.1, 0.2, 0.3], "holds"),
+        ("better", [0.1, 0.2, 0.3], [0.5, 0.6, 0.7], "does not hold"),
+        ("better", [0.1, 0.5, 0.9], [0.2, 0.4, 0.6], "undecided"),
+        ("better", [0.5, 0.6], [0.1, 0.2], "undecided"),  # two seeds
+        ("leads", [0.1, 0.5, 0.9], [0.2, 0.5, 0.9], "holds"),
+        ("leads", [0.1, 0.2, 0.3], [0.5, 0.6, 0.7], "does not hold"),
+        ("alike", [0.50, 0.51, 0.52], [0.50, 0.51, 0.52], "holds"),
+        ("alike", [0.50, 0.51, 0.52], [0.60, 0.61, 0.62], "does not hold"),
+        ("alike", [0.3, 0.5, 0.7], [0.4, 0.5, 0.6], "undecided"),
+        ("better", [], [0.1, 0.2, 0.3], "not yet run"),
+    ],
+)
+def test_a_claim_is_judged_by_its_interval(monkeypatch, tmp_path, rule, first, second, word):
+    pair = (ALIKE if rule == "alike" else PAIR)[0]
+    values = {pair.first: np.array(first), pair.second: np.array(second)}
+    book = Book(tmp_path)
+    monkeypatch.setattr(book, "values", lambda study, preset, agent, measure: values[agent])
+    claim = Claim("so it says", "mean-reversion", rule, (pair,))
+    assert judge(claim, book, "default").word == word
+
+
+def test_the_comparison_that_bears_a_claim_out_least_decides(monkeypatch, tmp_path):
+    gain = {"cvar(0.5)": 0.3, "cvar(0.2)": -0.1, "cvar(1.0)": 0.2}
+    book = Book(tmp_path)
+
+    def values(study, preset, agent, measure):
+        return np.full(5, gain[measure] if agent == "QR-SRM cvar(1.0)" else 0.0)
+
+    monkeypatch.setattr(book, "values", values)
+    pairs = tuple(Pair("QR-SRM cvar(1.0)", "QR-DQN", measure) for measure in gain)
+    verdict = judge(Claim("on every measure", "mean-reversion", "better", pairs), book, "default")
+    assert verdict.word == "does not hold"
+    assert verdict.pair.measure == "cvar(0.2)"
+    assert verdict.paper == pytest.approx(0.03)  # 1.43 - 1.40, the least of the paper's three
+
+
+@pytest.mark.parametrize("claim", CLAIMS, ids=lambda claim: claim.says)
+def test_a_claim_is_about_agents_of_its_study(claim, tmp_path):
+    # Without results every claim can be looked up and is not yet run.
+    assert judge(claim, Book(tmp_path), "default").word == "not yet run"
+
+
+# --- the page ---------------------------------------------------------------------------------
+
+
+def test_the_page_is_written_before_anything_has_been_run(tmp_path):
+    page.main(Options(results=tmp_path))
+    text = (tmp_path / "reproduction.md").read_text()
+    for name in ("put", "mean-reversion", "spectra", "quantiles"):
+        assert f"not yet run: `downside reproduce {name} --preset paper`" in text
+    assert "Nothing has been run yet." in text
+
+
+def test_the_page_has_our_figures_beside_the_paper_s(tmp_path):
+    rows = [
+        a_row("QR-SRM", "cvar(0.5)", seed, measure, 0.5 + 0.01 * seed)
+        for seed in range(3)
+        for measure in MEASURES
+    ]
+    write_rows(tmp_path / "mean-reversion-default.csv", rows)
+    best = [{"plan": "cvar(0.5)", "measure": "cvar(0.5)", "value": 0.6, "recursion": 0.6}]
+    write_rows(tmp_path / "mean-reversion-optimum.csv", best)
+    page.main(Options(results=tmp_path))
+    text = (tmp_path / "reproduction.md").read_text()
+    assert "| `cvar(0.5)` | 0.27 ± 0.03 | 0.510 [0.500, 0.520] | 85% | not yet run |" in text
+    assert "(mean-reversion-default.csv)" in text
+    assert (tmp_path / "figures" / "mean-reversion.svg").exists()
+    assert (tmp_path / "figures" / "mean-reversion.png").exists()
+
+
+def test_an_experiment_that_differs_is_an_error_after_the_page(monkeypatch, tmp_path):
+    module = SimpleNamespace(main=lambda options: False)
+    monkeypatch.setattr(_run, "load", lambda name: page if name == "page" else module)
+    with pytest.raises(RuntimeError, match="optimum: figures differ"):
+        _run.run(["optimum"], Options(results=tmp_path))
+    assert (tmp_path / "reproduction.md").exists()
+
+
+# --- cost -------------------------------------------------------------------------------------
+
+
+def test_the_double_sum_is_the_same_function():
+    start = jnp.sort(jax.random.normal(jax.random.key(0), (20,)))
+    h = ds.Exponential(4.0).utility(start)
+    values = jax.random.normal(jax.random.key(1), (3, 4, 20))
+    np.testing.assert_allclose(
+        _cost.DoubleSum(h).expectation(values), h.expectation(values), atol=1e-5
+    )
+
+
+# --- all of it, tiny --------------------------------------------------------------------------
+
+
+def test_one_tiny_agent_of_the_comparison_is_trained_and_written(tmp_path):
+    options = Options(
+        results=tmp_path, seeds=(0,), preset="default", only="QR-CVaR 0.5", quick=True
+    )
+    _run.run(["mean-reversion"], options)
+    rows = read_rows(tmp_path / "mean-reversion-default.csv")
+    assert [row["measure"] for row in rows] == list(MEASURES)
+    assert {row["algorithm"] for row in rows} == {"QR-CVaR"}
+    assert mean_reversion.remaining(options) == 0
+
+
+@pytest.mark.long
+def test_the_whole_paper_runs_quickly(tmp_path):
+    _run.run(PAPER, Options(results=tmp_path, quick=True))
+    text = (tmp_path / "reproduction.md").read_text()
+    made = {path.stem for path in (tmp_path / "figures").iterdir()}
+    assert {"mean-reversion", "lunar", "example3", "quantiles-paper", "spectra-default"} <= made
+    assert "Nothing has been run yet." not in text
