@@ -141,13 +141,29 @@ def value_run(
     seed = EVALUATION_SEED + agent.seed if seed is None else seed
     found = evaluate(agent, episodes=episodes, seed=seed)
     summary = found.summary(_distinct([agent.risk, *map(as_risk, risks), *_ALWAYS]))
-    write_text(
+    with whole_file(folder / _RETURNS) as temporary:
+        np.save(temporary, found.returns, allow_pickle=False)
+    write_text(  # last: a run that has it is done
         folder / _EVALUATION,
         json.dumps({"seed": seed, "episodes": len(found), "values": summary}, indent=2) + "\n",
     )
-    with whole_file(folder / _RETURNS) as temporary:
-        np.save(temporary, found.returns, allow_pickle=False)
     return found
+
+
+def is_valued(folder: str | Path, episodes: int | None = None) -> bool:
+    """Whether a run was valued to the end; if `episodes` is given, in that many."""
+    path = Path(folder) / _EVALUATION
+    if not path.exists():
+        return False
+    return episodes is None or json.loads(path.read_text(encoding="utf-8"))["episodes"] == episodes
+
+
+def run_returns(folder: str | Path) -> Evaluation:
+    """The returns in which a finished run was valued."""
+    folder = Path(folder)
+    about = json.loads((folder / _EVALUATION).read_text(encoding="utf-8"))
+    returns = np.load(folder / _RETURNS, allow_pickle=False)
+    return Evaluation(returns, seed=about["seed"], label=folder.name)
 
 
 _ALWAYS = tuple(map(as_risk, ("mean", "cvar(0.5)", "cvar(0.2)", "cvar(0.05)")))
