@@ -19,7 +19,7 @@ ORDER = [
     {"evaluation"},
     {"runs"},
     {"explanation"},
-    {"reporting", "sweep"},
+    {"reporting", "sweeping"},
     {"experiments"},
     {"cli"},
 ]

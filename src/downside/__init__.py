@@ -28,6 +28,7 @@ if TYPE_CHECKING:
         parse,
         register,
     )
+    from downside.sweeping import StudyError, Sweep, sweep
     from downside.train import (
         QRDQN,
         QRSRM,
@@ -77,6 +78,8 @@ __all__ = [
     "Settings",
     "StopAtValue",
     "Story",
+    "StudyError",
+    "Sweep",
     "TargetAware",
     "Utility",
     "WeightedCVaR",
@@ -92,6 +95,7 @@ __all__ = [
     "register",
     "report",
     "solve",
+    "sweep",
     "train_many",
 ]
 
@@ -126,6 +130,9 @@ _HOMES = {
     "Story": "downside.explanation",
     "explain": "downside.explanation",
     "report": "downside.reporting",
+    "StudyError": "downside.sweeping",
+    "Sweep": "downside.sweeping",
+    "sweep": "downside.sweeping",
     "evaluate_policy": "downside.evaluation",
     "FiniteMDP": "downside.exact",
     "Plan": "downside.exact",

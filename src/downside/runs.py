@@ -192,27 +192,27 @@ def read_run(folder: str | Path) -> dict[str, Any]:
 
 def list_runs(folder: str | Path = "runs") -> list[RunInfo]:
     """The runs in a folder, by name."""
-    found = []
-    for path in sorted(Path(folder).glob(f"*/{_RUN}")):
-        own, about = path.parent, read_run(path.parent)
-        saved = saved_in(own)
-        done = own / _EVALUATION
-        values = json.loads(done.read_text(encoding="utf-8"))["values"] if done.exists() else []
-        value = next((one for one in values if one["risk"] == about["risk"]), {})
-        steps = int(saved[0].stem.rpartition("-")[2]) if saved else 0
-        found.append(
-            RunInfo(
-                folder=str(own),
-                agent=about["agent"],
-                env=about["env"]["description"],
-                risk=about["risk"],
-                seed=about["seed"],
-                timesteps=steps,
-                total_timesteps=about["total_timesteps"],
-                status="finished" if values else "unfinished" if saved else "empty",
-                value=value.get("value"),
-                low=value.get("low"),
-                high=value.get("high"),
-            )
-        )
-    return found
+    return [run_info(path.parent) for path in sorted(Path(folder).glob(f"*/{_RUN}"))]
+
+
+def run_info(folder: str | Path) -> RunInfo:
+    """What there is to say about one run folder."""
+    own, about = Path(folder), read_run(folder)
+    saved = saved_in(own)
+    done = own / _EVALUATION
+    values = json.loads(done.read_text(encoding="utf-8"))["values"] if done.exists() else []
+    value = next((one for one in values if one["risk"] == about["risk"]), {})
+    steps = int(saved[0].stem.rpartition("-")[2]) if saved else 0
+    return RunInfo(
+        folder=str(own),
+        agent=about["agent"],
+        env=about["env"]["description"],
+        risk=about["risk"],
+        seed=about["seed"],
+        timesteps=steps,
+        total_timesteps=about["total_timesteps"],
+        status="finished" if values else "unfinished" if saved else "empty",
+        value=value.get("value"),
+        low=value.get("low"),
+        high=value.get("high"),
+    )

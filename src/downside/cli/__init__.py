@@ -9,6 +9,7 @@ import tyro
 from downside.cli.lists import Envs, Risks
 from downside.cli.planning import Solve
 from downside.cli.reproducing import Reproduce
+from downside.cli.sweeping import Sweep
 from downside.cli.training import Evaluate, Resume, Runs, Train
 from downside.reporting.commands import Explain, Report
 
@@ -22,6 +23,7 @@ Command = (
     | Annotated[Evaluate, tyro.conf.subcommand("evaluate")]
     | Annotated[Resume, tyro.conf.subcommand("resume")]
     | Annotated[Runs, tyro.conf.subcommand("runs")]
+    | Annotated[Sweep, tyro.conf.subcommand("sweep")]
     | Annotated[Explain, tyro.conf.subcommand("explain")]
     | Annotated[Report, tyro.conf.subcommand("report")]
     | Annotated[Solve, tyro.conf.subcommand("solve")]

@@ -59,10 +59,6 @@ class Cell:
         """The environment's id without the module that knows it."""
         return self.env.rpartition(":")[2]
 
-    def __str__(self) -> str:
-        short = self.bare_id.rpartition("/")[2]
-        return f"{short} {self.agent} {self.risk} seed {self.seed}"
-
 
 def state(folder: Path, episodes: int | None = None) -> str:
     """How far the run in a folder is: finished, failed, unfinished or new.
