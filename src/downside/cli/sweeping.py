@@ -97,4 +97,6 @@ class Sweep:
         for name, how in states.items():
             console.print(f"{how:<10}  {name}", markup=False, soft_wrap=True)
         left = sum(how != "finished" for how in states.values())
-        console.print(f"{len(states)} runs in {folder}, {left} to do.", markup=False, soft_wrap=True)
+        console.print(
+            f"{len(states)} runs in {folder}, {left} to do.", markup=False, soft_wrap=True
+        )

@@ -8,16 +8,24 @@ from downside.sweeping.cells import Cell
 
 def labels(cells: Sequence[Cell]) -> dict[str, tuple[str, str]]:
     """By key, what environment and agent are called: the name, and what varies under it."""
+    told = {
+        one.key: {**one.settings, "total_timesteps": one.total_timesteps, "preset": one.preset}
+        for one in cells
+    }
     parameters = _varying((one.env, one.parameters) for one in cells)
-    told = [(one.agent, {**one.settings, "total_timesteps": one.total_timesteps}) for one in cells]
-    # The same agent has other settings where it cannot simulate: that is no choice of the study.
-    settings = _varying(((one.env, name), own) for one, (name, own) in zip(cells, told, strict=True))
+    presets = _varying(((one.env, one.agent), {"preset": one.preset}) for one in cells)
+    # Presets differ in much, and environments in which of it can be had: neither is to be listed.
+    settings = _varying(((one.env, one.agent, one.preset), told[one.key]) for one in cells)
     return {
         one.key: (
             _label(one.bare_id.rpartition("/")[2], one.parameters, parameters[one.env]),
-            _label(name, own, settings[one.env, name]),
+            _label(
+                one.agent,
+                told[one.key],
+                presets[one.env, one.agent] | settings[one.env, one.agent, one.preset],
+            ),
         )
-        for one, (name, own) in zip(cells, told, strict=True)
+        for one in cells
     }
 
 

@@ -78,6 +78,7 @@ class _Scanner:
         path: Path = ()
         for part in above:
             path = self.entered((*path, part))
+            self.lines.setdefault(path, line)
         path = (*path, name)
         if many:
             self.lines.setdefault(path, line)

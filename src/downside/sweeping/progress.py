@@ -109,13 +109,12 @@ class SweepProgress:
         self._wrong += 1
         self._steps[cell.key] = cell.total_timesteps
         self._remove(cell)
-        self._say(f"FAILED    {self._names[cell.key]}: {error.splitlines()[0] if error else 'no reason given'}")
+        self._say(f"FAILED    {self._names[cell.key]}: {_first_line(error)}")
 
     def again(self, cell: Cell, error: str) -> None:
         """Its process died, and it goes on with another one."""
         self._remove(cell)
-        why = error.splitlines()[0] if error else ""
-        self._say(f"again     {self._names[cell.key]}: {why}")
+        self._say(f"again     {self._names[cell.key]}: {_first_line(error)}")
 
     def elsewhere(self, cell: Cell) -> None:
         """Another process has it."""
@@ -155,6 +154,10 @@ class SweepProgress:
         self._last_line = time.monotonic()
         count = f"[{self._done + self._wrong}/{len(self._cells)}]"
         self._console.print(escape(f"{count} {text}"), soft_wrap=True)
+
+
+def _first_line(error: str) -> str:
+    return error.splitlines()[0] if error else "no reason given"
 
 
 def last_record(folder: Path) -> tuple[int, float | None]:

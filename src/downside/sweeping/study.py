@@ -77,9 +77,10 @@ def read_study(source: str | Path | Mapping[str, Any]) -> Study:
         raise FileNotFoundError(f"There is no study {path}. It is a TOML file; see docs/sweeps.md.")
     try:
         text = path.read_text(encoding="utf-8")
-        table = tomllib.loads(text)
     except UnicodeDecodeError as error:
         raise StudyError(f"{path} is no text in UTF-8: {error}.") from error
+    try:
+        table = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         said, _, place = str(error).partition(" (at ")
         number = re.match(r"line (\d+)", place)
@@ -221,9 +222,7 @@ class _Reader:
         for chosen in itertools.product(*swept.values()):
             changes = dict(zip(swept, chosen, strict=True))
             preset = changes.pop("preset", "default")
-            out.append(
-                _Agent(name=name, preset=preset, changes=changes, risks=risks, place=place)
-            )
+            out.append(_Agent(name=name, preset=preset, changes=changes, risks=risks, place=place))
         return out
 
     def values(self, name: str, given: Any, place: Place) -> list[Any]:
@@ -309,5 +308,3 @@ class _Reader:
             place = agent.place if guilty is None else (*agent.place, guilty)
             self.problems.add(place, error)
             return None
-
-

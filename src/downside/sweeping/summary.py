@@ -114,9 +114,7 @@ def summary_tables(groups: Sequence[Group], measures: Sequence[str]) -> list[Tab
 
 
 def _table(env: str, groups: Sequence[Group], measures: Sequence[str]) -> Table:
-    table = Table(
-        title=escape(env), title_justify="left", title_style="bold", box=box.SIMPLE_HEAD
-    )
+    table = Table(title=escape(env), title_justify="left", title_style="bold", box=box.SIMPLE_HEAD)
     for column in ("agent", "trained for"):
         table.add_column(column, overflow="fold")
     for column in ("seeds", "its value", "95% interval", *measures):

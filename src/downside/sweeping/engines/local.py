@@ -65,8 +65,8 @@ class LocalEngine(AbstractEngine):
     def poll(self, seconds: float) -> list[Report]:
         """An answer is a line; the end of the file is the end of the worker."""
         out = []
-        for ready in wait([one.answers for one in self._workers], seconds):
-            (worker,) = (one for one in self._workers if one.answers is ready)
+        lines = {one.answers.fileno(): one for one in self._workers}
+        for worker in (lines[number] for number in wait(list(lines), seconds)):  # pyright: ignore
             line = worker.answers.readline()
             if line.endswith(b"\n"):
                 answer = json.loads(line)
