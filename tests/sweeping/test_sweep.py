@@ -27,6 +27,7 @@ from downside.sweeping.progress import last_record
 from downside.sweeping.summary import estimate
 from downside.sweeping.work import make_agent, work
 
+from ..reporting.browser import browser, needs_browser, requests, resize
 from ..train.tiny import CHUNK
 from .studies import SPEED, as_toml, study
 
@@ -178,6 +179,21 @@ def test_the_page_is_whole_in_itself_and_has_the_numbers(done):
     assert "4 of 4" in page
     assert f"{done.groups[1].estimates['cvar(0.2)'].value:.4g}" in page
     assert page.count("<polyline") == 2
+
+
+@needs_browser
+def test_the_page_shows_in_a_browser_large_and_small(done):
+    with browser() as driver:
+        for width in (1280, 390):
+            resize(driver, width, 900, mobile=width < 500)
+            driver.get_log("browser")
+            driver.get(done.report.as_uri())
+            wide = driver.execute_script("return document.documentElement.scrollWidth")
+            assert wide <= width
+            assert driver.get_log("browser") == []
+            assert requests(driver) == [done.report.as_uri()]
+        fill = "return getComputedStyle(document.querySelector('.dots .mark')).fill"
+        assert driver.execute_script(fill) != "rgb(0, 0, 0)"  # the style was let in
 
 
 @pytest.mark.parametrize(
@@ -347,7 +363,8 @@ def test_progress_is_told_in_plain_lines_where_there_is_no_terminal(tmp_path, in
     inline.fate = lambda key, task: (
         Report(key, "failed", "ValueError: too bad\nand more") if key == keys[1] else None
     )
-    ds.sweep(study(), folder=tmp_path, progress_bar=True)
+    result = ds.sweep(study(), folder=tmp_path, progress_bar=True)
+    assert list(result.failed.values()) == ["ValueError: too bad\nand more"]
     said = capfd.readouterr().err.splitlines()
     assert said[0].startswith("[0/2] 2 runs in ")
     assert re.match(

@@ -186,7 +186,7 @@ class _Driver:
         if report.outcome == "finished":
             self.progress.finished(cell)
         elif report.outcome == "failed":
-            self.progress.failed(cell, report.error)
+            self.failed(cell, report.error)
         elif report.outcome == "busy":
             self.progress.elsewhere(cell)
             self.later.append((time.monotonic() + _LATER, cell))
@@ -205,11 +205,15 @@ class _Driver:
             self.progress.again(cell, error)
             self.waiting.appendleft(cell)
             return
-        said = f"Its process died {times} times without getting any further. {error}"
-        own.mkdir(parents=True, exist_ok=True)
-        write_text(own / ERROR, said + "\n")
-        note(own, "failed")
-        self.progress.failed(cell, said)
+        self.failed(cell, f"Its process died {times} times without getting any further. {error}")
+
+    def failed(self, cell: Cell, error: str) -> None:
+        """The worker left the whole story in the folder, unless it could not."""
+        own = self.folder / cell.name
+        if not (own / ERROR).exists():
+            write_text(own / ERROR, error + "\n")
+            note(own, "failed")
+        self.progress.failed(cell, error)
 
     def stopped(self) -> str:
         done = sum(

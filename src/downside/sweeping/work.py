@@ -42,6 +42,7 @@ def work(
             return {"outcome": "busy"}
         if state(own, episodes) == "finished":
             return {"outcome": "finished"}
+        (own / ERROR).unlink(missing_ok=True)
         note(own, "began")
         try:
             _run(own, Cell(**cell), episodes, every_seconds)
@@ -52,7 +53,6 @@ def work(
             write_text(own / ERROR, traceback.format_exc())
             note(own, "failed")
             return {"outcome": "failed", "error": f"{type(error).__name__}: {error}"}
-        (own / ERROR).unlink(missing_ok=True)
         note(own, "finished")
         return {"outcome": "finished"}
 

@@ -107,7 +107,7 @@ class LocalEngine(AbstractEngine):
                 env={
                     **os.environ,
                     **thread_limits(self._cpus),
-                    "PYTHONPATH": os.pathsep.join(one for one in sys.path if one),
+                    "PYTHONPATH": os.pathsep.join(one or os.getcwd() for one in sys.path),
                 },
             )
         finally:

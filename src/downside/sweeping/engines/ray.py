@@ -17,6 +17,18 @@ _STORE = 128 * 2**20
 """Bytes of memory for Ray's objects, of which there are hardly any."""
 
 
+_OURS = {
+    "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",
+    "RAY_worker_niceness": "0",
+    "RAY_prestart_worker_first_driver": "0",
+    "RAY_worker_register_timeout_seconds": "600",
+}
+"""For a cluster of our own; read when Ray is imported, and taken over by its processes. The first
+keeps it to 127.0.0.1, as it is on macOS and Windows anyway. The others are for busy machines: runs
+as urgent as those of the local engine, and no waiting for ever for a worker that was slow to start.
+"""
+
+
 class RayEngine(AbstractEngine):
     """Tasks of Ray.
 
@@ -96,10 +108,8 @@ class RayEngine(AbstractEngine):
 
 
 def _import(*, ours: bool) -> Any:
-    if ours:
-        # With this, Ray keeps to 127.0.0.1 on every system, as it does on macOS and Windows. It is
-        # read when Ray is imported, and the processes of our own cluster take it over.
-        os.environ.setdefault("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")
+    for name, value in _OURS.items() if ours else ():
+        os.environ.setdefault(name, value)
     try:
         import ray
         import ray.exceptions
