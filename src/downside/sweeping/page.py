@@ -203,7 +203,7 @@ def _learning(group: Group, folder: Path) -> np.ndarray:
     runs = [one for one in (_record(folder / cell.name) for cell in group.cells) if one]
     shared = sorted(set.intersection(*(set(one) for one in runs))) if runs else []
     stride = max(1, math.ceil(len(shared) / _MOST_POINTS))
-    kept = shared[::stride]
+    kept = sorted({*shared[::stride], *shared[-1:]})
     return np.array([[step, np.mean([run[step] for run in runs])] for step in kept])
 
 
