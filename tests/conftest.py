@@ -13,7 +13,7 @@ from jaxtyping import install_import_hook
 # All but the loop that Python runs step by step, where checking every call would double its time.
 CHECKED = (
     *("risk", "decompose", "ops", "envs", "exact", "agents", "evaluation", "explanation"),
-    *("reporting", "frontiers", "experiments", "cli", "runs"),
+    *("reporting", "frontiers", "sweeping", "experiments", "cli", "runs"),
     *(f"train.{name}" for name in ("agent", "callbacks", "checkpoint", "experience", "fused")),
     *(f"train.{name}" for name in ("loading", "many", "origin", "outer", "program", "rollout")),
 )

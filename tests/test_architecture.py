@@ -19,7 +19,7 @@ ORDER = [
     {"evaluation"},
     {"runs"},
     {"explanation"},
-    {"reporting", "sweep", "frontiers"},
+    {"reporting", "frontiers", "sweeping"},
     {"experiments"},
     {"cli"},
 ]

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
         parse,
         register,
     )
+    from downside.sweeping import StudyError, Sweep, sweep
     from downside.train import (
         QRDQN,
         QRSRM,
@@ -79,6 +80,8 @@ __all__ = [
     "Settings",
     "StopAtValue",
     "Story",
+    "StudyError",
+    "Sweep",
     "TargetAware",
     "Utility",
     "WeightedCVaR",
@@ -95,6 +98,7 @@ __all__ = [
     "register",
     "report",
     "solve",
+    "sweep",
     "train_many",
 ]
 
@@ -131,6 +135,9 @@ _HOMES = {
     "report": "downside.reporting",
     "Frontier": "downside.frontiers",
     "frontier": "downside.frontiers",
+    "StudyError": "downside.sweeping",
+    "Sweep": "downside.sweeping",
+    "sweep": "downside.sweeping",
     "evaluate_policy": "downside.evaluation",
     "FiniteMDP": "downside.exact",
     "Plan": "downside.exact",

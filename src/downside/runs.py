@@ -182,13 +182,29 @@ def value_run(
     seed = EVALUATION_SEED + agent.seed if seed is None else seed
     found = evaluate(agent, episodes=episodes, seed=seed)
     summary = found.summary(_distinct([agent.risk, *map(as_risk, risks), *_ALWAYS]))
-    write_text(
+    with whole_file(folder / _RETURNS) as temporary:
+        np.save(temporary, found.returns, allow_pickle=False)
+    write_text(  # last: a run that has it is done
         folder / _EVALUATION,
         json.dumps({"seed": seed, "episodes": len(found), "values": summary}, indent=2) + "\n",
     )
-    with whole_file(folder / _RETURNS) as temporary:
-        np.save(temporary, found.returns, allow_pickle=False)
     return found
+
+
+def is_valued(folder: str | Path, episodes: int | None = None) -> bool:
+    """Whether a run was valued to the end; if `episodes` is given, in that many."""
+    path = Path(folder) / _EVALUATION
+    if not path.exists():
+        return False
+    return episodes is None or json.loads(path.read_text(encoding="utf-8"))["episodes"] == episodes
+
+
+def run_returns(folder: str | Path) -> Evaluation:
+    """The returns in which a finished run was valued."""
+    folder = Path(folder)
+    about = json.loads((folder / _EVALUATION).read_text(encoding="utf-8"))
+    returns = np.load(folder / _RETURNS, allow_pickle=False)
+    return Evaluation(returns, seed=about["seed"], label=folder.name)
 
 
 _ALWAYS = tuple(map(as_risk, ("mean", "cvar(0.5)", "cvar(0.2)", "cvar(0.05)")))
@@ -217,27 +233,27 @@ def read_run(folder: str | Path) -> dict[str, Any]:
 
 def list_runs(folder: str | Path = "runs") -> list[RunInfo]:
     """The runs in a folder, by name."""
-    found = []
-    for path in sorted(Path(folder).glob(f"*/{_RUN}")):
-        own, about = path.parent, read_run(path.parent)
-        saved = saved_in(own)
-        done = own / _EVALUATION
-        values = json.loads(done.read_text(encoding="utf-8"))["values"] if done.exists() else []
-        value = next((one for one in values if one["risk"] == about["risk"]), {})
-        steps = int(saved[0].stem.rpartition("-")[2]) if saved else 0
-        found.append(
-            RunInfo(
-                folder=str(own),
-                agent=about["agent"],
-                env=about["env"]["description"],
-                risk=about["risk"],
-                seed=about["seed"],
-                timesteps=steps,
-                total_timesteps=about["total_timesteps"],
-                status="finished" if values else "unfinished" if saved else "empty",
-                value=value.get("value"),
-                low=value.get("low"),
-                high=value.get("high"),
-            )
-        )
-    return found
+    return [run_info(path.parent) for path in sorted(Path(folder).glob(f"*/{_RUN}"))]
+
+
+def run_info(folder: str | Path) -> RunInfo:
+    """What there is to say about one run folder."""
+    own, about = Path(folder), read_run(folder)
+    saved = saved_in(own)
+    done = own / _EVALUATION
+    values = json.loads(done.read_text(encoding="utf-8"))["values"] if done.exists() else []
+    value = next((one for one in values if one["risk"] == about["risk"]), {})
+    steps = int(saved[0].stem.rpartition("-")[2]) if saved else 0
+    return RunInfo(
+        folder=str(own),
+        agent=about["agent"],
+        env=about["env"]["description"],
+        risk=about["risk"],
+        seed=about["seed"],
+        timesteps=steps,
+        total_timesteps=about["total_timesteps"],
+        status="finished" if values else "unfinished" if saved else "empty",
+        value=value.get("value"),
+        low=value.get("low"),
+        high=value.get("high"),
+    )

@@ -123,7 +123,7 @@ class Settings:
 
     def __post_init__(self):
         for field in dataclasses.fields(self):
-            object.__setattr__(self, field.name, _tidy(field.name, getattr(self, field.name)))
+            object.__setattr__(self, field.name, tidy(field.name, getattr(self, field.name)))
         if self.outer_interval % self.updates_per_step:
             raise ValueError(
                 f"`outer_interval` must be a multiple of `updates_per_step` "
@@ -302,7 +302,7 @@ def _is_number(value: Any) -> bool:
     return isinstance(value, int | float | np.number) and not isinstance(value, bool)
 
 
-def _tidy(name: str, value: Any) -> Any:
+def tidy(name: str, value: Any) -> Any:
     """The value in its proper type, or an error that says what is allowed."""
     if name in _WHOLE:
         finite = _is_number(value) and math.isfinite(value)

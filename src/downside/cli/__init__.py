@@ -10,6 +10,7 @@ from downside.cli.frontier import Frontier
 from downside.cli.lists import Envs, Risks
 from downside.cli.planning import Solve
 from downside.cli.reproducing import Reproduce
+from downside.cli.sweeping import Sweep
 from downside.cli.training import Evaluate, Resume, Runs, Train
 from downside.reporting.commands import Explain, Report
 
@@ -23,6 +24,7 @@ Command = (
     | Annotated[Evaluate, tyro.conf.subcommand("evaluate")]
     | Annotated[Resume, tyro.conf.subcommand("resume")]
     | Annotated[Runs, tyro.conf.subcommand("runs")]
+    | Annotated[Sweep, tyro.conf.subcommand("sweep")]
     | Annotated[Explain, tyro.conf.subcommand("explain")]
     | Annotated[Report, tyro.conf.subcommand("report")]
     | Annotated[Frontier, tyro.conf.subcommand("frontier")]

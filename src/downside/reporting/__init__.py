@@ -9,11 +9,17 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from downside.reporting.chapters import Chapter, make_chapter
-    from downside.reporting.page import render, report
+    from downside.reporting.page import fill, render, report
 
-__all__ = ["Chapter", "make_chapter", "render", "report"]
+__all__ = ["Chapter", "fill", "make_chapter", "render", "report"]
 
-_HOMES = {"Chapter": "chapters", "make_chapter": "chapters", "render": "page", "report": "page"}
+_HOMES = {
+    "Chapter": "chapters",
+    "fill": "page",
+    "make_chapter": "chapters",
+    "render": "page",
+    "report": "page",
+}
 
 
 def __getattr__(name: str) -> Any:

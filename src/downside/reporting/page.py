@@ -94,9 +94,8 @@ def render(
     measures = list(dict.fromkeys([*own, "mean", TAIL]))
     most = MOST_STEPS // len(chapters)
     data = [chapter_data(one, measures, most) for one in chapters]
-    style, script = _asset("report.css"), _asset("report.js")
-    template = _environment().get_template("report.html.j2")
-    return template.render(
+    return fill(
+        "report.html.j2",
         title=title or (chapters[0].label if len(chapters) == 1 else "Risk report"),
         chapters=data,
         measures=measures,
@@ -104,11 +103,14 @@ def render(
         strips=[(one.label, strip_data(one)) for one in chapters if one.strips],
         frontier=frontier,
         data={"chapters": data, "measures": measures, "tail": TAIL, "frontier": frontier},
-        style=style,
-        script=script,
-        style_hash=_hash(style),
-        script_hash=_hash(script),
+        **_allowed("script", _asset("report.js")),
     )
+
+
+def fill(template: str, *, styles: Sequence[str] = ("report.css",), **values: Any) -> str:
+    """A template among our assets with its values, which are escaped, and its styles in it."""
+    style = "\n".join(_asset(name) for name in styles)
+    return _environment().get_template(template).render(**values, **_allowed("style", style))
 
 
 @functools.cache
@@ -127,7 +129,7 @@ def _asset(name: str) -> str:
     return (files("downside.reporting") / "assets" / name).read_text(encoding="utf-8").strip()
 
 
-def _hash(text: str) -> str:
-    """What the page's security policy knows its own style and script by: nothing else may run."""
+def _allowed(name: str, text: str) -> dict[str, str]:
+    """A style or script, and what the page's security policy knows it by: nothing else may run."""
     digest: Any = hashlib.sha256(text.encode()).digest()
-    return "sha256-" + base64.b64encode(digest).decode()
+    return {name: text, f"{name}_hash": "sha256-" + base64.b64encode(digest).decode()}

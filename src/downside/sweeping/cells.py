@@ -1,0 +1,99 @@
+"""A cell of a study: one run, known by a hash of all that decides what comes out of it."""
+
+import dataclasses
+import functools
+import hashlib
+import json
+import socket
+import time
+from collections.abc import Mapping
+from os import getpid
+from pathlib import Path
+from typing import Any
+
+from downside.risk import parse
+from downside.runs import is_valued, run_folder
+from downside.train.callbacks import saved_in
+
+ERROR = "error.txt"
+"""In the folder of a cell that failed: what happened, until it is run again."""
+_ATTEMPTS = "attempts.jsonl"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Cell:
+    """One run of a study, in plain types."""
+
+    env: str
+    """The environment's id; what stands before a colon is imported first."""
+    parameters: Mapping[str, Any]
+    """Of the environment; where it is written in JAX, all of them."""
+    agent: str
+    """qrsrm, qrcvar, qricvar or qrdqn."""
+    preset: str
+    """What `settings` were made from."""
+    settings: Mapping[str, Any]
+    """All settings of the agent."""
+    risk: str
+    """The measure, as text."""
+    seed: int
+    total_timesteps: int
+    """Environment steps of the run."""
+
+    @functools.cached_property
+    def key(self) -> str:
+        """A hash of the configuration: the same run always has the same one."""
+        about = dataclasses.asdict(self)
+        del about["preset"]  # the settings that came of it are there
+        del about["settings"]["total_timesteps"]  # a default, which the cell's own takes over
+        text = json.dumps(about, sort_keys=True, separators=(",", ":"))
+        return hashlib.sha256(text.encode()).hexdigest()[:12]
+
+    @property
+    def name(self) -> str:
+        """Of its folder: what it is for a reader, and the key."""
+        return f"{run_folder(self.env, self.agent, parse(self.risk), self.seed).name}__{self.key}"
+
+    @property
+    def bare_id(self) -> str:
+        """The environment's id without the module that knows it."""
+        return self.env.rpartition(":")[2]
+
+
+def state(folder: Path, episodes: int | None = None) -> str:
+    """How far the run in a folder is: finished, failed, unfinished or new.
+
+    Arguments:
+        folder: of the cell.
+        episodes: how many it is to be valued in, if that matters.
+    """
+    if is_valued(folder, episodes):
+        return "finished"
+    if (folder / ERROR).exists():
+        return "failed"
+    return "unfinished" if saved_in(folder) else "new"
+
+
+def note(folder: Path, what: str) -> None:
+    """Adds a line on who did what to the run: it began, it finished, it failed."""
+    saved = saved_in(folder)
+    line = {
+        "what": what,
+        "steps": int(saved[0].stem.rpartition("-")[2]) if saved else 0,
+        "time": round(time.time(), 3),
+        "host": socket.gethostname(),
+        "process": getpid(),
+    }
+    with (folder / _ATTEMPTS).open("a", encoding="utf-8") as file:
+        file.write(json.dumps(line) + "\n")
+
+
+def attempts(folder: Path) -> list[dict[str, Any]]:
+    """What `note` wrote; a line that a crash cut short is left out."""
+    path, out = folder / _ATTEMPTS, []
+    for line in path.read_text(encoding="utf-8").splitlines() if path.exists() else ():
+        try:
+            out.append(json.loads(line))
+        except json.JSONDecodeError:
+            continue
+    return out

@@ -1,0 +1,151 @@
+"""The Ray engine: a task of Ray for each run, on an existing cluster or on one for this study.
+
+Results go through the folder of the study, which all machines share; all that Ray carries is what
+to do and how it went.
+"""
+
+import os
+from collections.abc import Mapping
+from typing import Any
+
+from downside.sweeping.engines.base import AbstractEngine, Report, cores, thread_limits
+
+_PATIENCE = 300.0
+"""Seconds that a task has to save what it has."""
+_LOOPBACK = "127.0.0.1"
+_STORE = 128 * 2**20
+"""Bytes of memory for Ray's objects, of which there are hardly any."""
+
+
+_OURS = {
+    "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",
+    "RAY_worker_niceness": "0",
+    "RAY_prestart_worker_first_driver": "0",
+    "RAY_worker_register_timeout_seconds": "600",
+}
+"""For a cluster of our own; read when Ray is imported, and taken over by its processes. The first
+keeps it to 127.0.0.1, as it is on macOS and Windows anyway. The others are for busy machines: runs
+as urgent as those of the local engine, and no waiting for ever for a worker that was slow to start.
+"""
+
+
+class RayEngine(AbstractEngine):
+    """Tasks of Ray.
+
+    Arguments:
+        address: of a cluster: "auto", "host:port" or "ray://host:port". None for one on this
+            machine that only this machine can reach, and that ends with the study.
+        workers: how many runs at a time; by default as many as there are resources for.
+        cpus_per_cell: cores for each run.
+        gpus_per_cell: accelerators for each run; may be a fraction.
+    """
+
+    def __init__(
+        self, *, address: str | None, workers: int | None, cpus_per_cell: int, gpus_per_cell: float
+    ):
+        self._ray = ray = _import(ours=address is None)
+        self._owned = not ray.is_initialized()
+        if self._owned:
+            _begin(ray, address)
+        self._most, self._cpus, self._gpus = workers, cpus_per_cell, gpus_per_cell
+        self._running: dict[Any, str] = {}
+        if address is None and self._owned and not self._fit():
+            self.close()
+            raise ValueError(
+                f"`cpus_per_cell` and `gpus_per_cell` must be at most what this machine has, got "
+                f"{cpus_per_cell} and {gpus_per_cell:g}. For a cluster pass its `address`."
+            )
+        self._task = ray.remote(_work).options(
+            num_cpus=cpus_per_cell,
+            num_gpus=gpus_per_cell,
+            max_retries=0,  # the driver does that, and knows how far the run is
+        )
+
+    def _fit(self) -> int:
+        """How many runs the cluster has resources for; it may have grown since the last time."""
+        there = self._ray.cluster_resources()
+        fit = int(there.get("CPU", 0) // self._cpus)
+        return min(fit, int(there.get("GPU", 0) // self._gpus)) if self._gpus else fit
+
+    @property
+    def room(self) -> int:
+        """What is left of `workers`, or of the cluster."""
+        return (self._most or max(1, self._fit())) - len(self._running)
+
+    def submit(self, key: str, task: Mapping[str, Any]) -> None:
+        """As a task of Ray."""
+        self._running[self._task.remote(dict(task), self._cpus)] = key
+
+    def poll(self, seconds: float) -> list[Report]:
+        """A task whose process or machine is gone has died; any other has an answer."""
+        if not self._running:
+            return []
+        ready, _ = self._ray.wait(list(self._running), num_returns=1, timeout=seconds)
+        out = []
+        for one in ready:
+            key = self._running.pop(one)
+            try:
+                answer = self._ray.get(one)
+                out.append(Report(key, answer["outcome"], answer.get("error", "")))
+            except self._ray.exceptions.RayTaskError as error:
+                out.append(Report(key, "failed", str(error)))
+            except self._ray.exceptions.RayError as error:
+                out.append(Report(key, "died", f"{type(error).__name__}: {error}".strip()))
+        return out
+
+    def stop(self) -> None:
+        """Interrupts every task, as Ctrl-C would: it then saves and ends."""
+        for one in self._running:
+            self._ray.cancel(one)
+        if self._running:
+            waiting = list(self._running)
+            self._ray.wait(waiting, num_returns=len(waiting), timeout=_PATIENCE)
+
+    def close(self) -> None:
+        """Leaves the cluster, and ends it if it was ours."""
+        if self._owned and self._ray.is_initialized():
+            self._ray.shutdown()
+
+
+def _import(*, ours: bool) -> Any:
+    for name, value in _OURS.items() if ours else ():
+        os.environ.setdefault(name, value)
+    try:
+        import ray
+        import ray.exceptions
+    except ImportError as error:
+        raise RuntimeError(
+            "The engine 'ray' needs Ray: pip install 'downside[ray]'. The engine 'local' needs "
+            "nothing more."
+        ) from error
+    return ray
+
+
+def _begin(ray: Any, address: str | None) -> None:
+    """Connects to a cluster, or starts one that listens on the loopback alone."""
+    quiet = {"log_to_driver": False, "logging_level": "error"}
+    if address is not None:
+        ray.init(address=address, **quiet)
+        return
+    ray.init(
+        address="local",
+        num_cpus=cores(),
+        include_dashboard=False,
+        object_store_memory=_STORE,
+        _node_ip_address=_LOOPBACK,
+        **quiet,
+    )
+    if ray.util.get_node_ip_address() != _LOOPBACK:
+        ray.shutdown()
+        raise RuntimeError(
+            "Ray would listen to the whole network, because it was imported before with other "
+            "settings. Call ds.sweep before you import ray, or start a cluster and pass `address`."
+        )
+
+
+def _work(task: dict[str, Any], cpus: int) -> dict[str, str]:
+    """In a process of Ray; JAX is imported only after it was told how many cores it has."""
+    os.environ.update(thread_limits(cpus))
+    from downside.sweeping.work import work
+
+    return work(**task)

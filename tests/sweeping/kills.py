@@ -1,0 +1,110 @@
+"""A study under fire: its workers and its driver are killed, and it is started again."""
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+
+import downside as ds
+from downside.runs import EVALUATION_SEED
+from downside.sweeping import read_study
+from downside.sweeping.cells import attempts, state
+from downside.sweeping.work import make_agent
+from downside.train.callbacks import saved_in
+
+from .studies import SPEED
+
+
+def drive(path, folder, *more):
+    """The command, in a process of its own; every outer step is saved."""
+    command = [sys.executable, "-m", "downside.cli", "sweep", str(path), "--folder", str(folder)]
+    return subprocess.Popen(
+        [*command, "--every", "0", *more],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        env={**os.environ, **SPEED},
+    )
+
+
+def in_flight(folder, cells):
+    """The runs that were begun, have a checkpoint, and are not finished; with their process."""
+    out = {}
+    for cell in cells:
+        told = attempts(folder / cell.name)
+        if told and told[-1]["what"] == "began" and saved_in(folder / cell.name):
+            out[cell.name] = told[-1]["process"]
+    return out
+
+
+def under_fire(path, folder, kinds, seed, *more, seconds=300.0):
+    """Runs a study to its end with a kill for each of `kinds`: "worker" or "driver".
+
+    Returns:
+        The names of the runs that were in flight at each kill.
+    """
+    draws, hit = random.Random(seed), []
+    cells = read_study(path).cells
+    left, deadline = list(kinds), time.monotonic() + seconds
+    process = drive(path, folder, *more)
+    try:
+        while True:
+            assert time.monotonic() < deadline, "the study does not come to an end"
+            time.sleep(0.02)
+            if process.poll() is not None:
+                said = process.communicate()[0]
+                assert process.returncode == 0, said
+                return hit
+            flying = in_flight(folder, cells)
+            if not left or not flying or draws.random() > 0.3:
+                continue
+            kind = left.pop(0)
+            if kind == "driver":
+                hit.append(set(flying))
+                process.send_signal(signal.SIGKILL)
+                process.communicate()
+                process = drive(path, folder, *more)
+            else:
+                name = draws.choice(sorted(flying))
+                hit.append({name})
+                os.kill(flying[name], signal.SIGKILL)
+                while in_flight(folder, cells).get(name) == flying[name]:
+                    assert process.poll() is None, process.communicate()[0]
+                    assert time.monotonic() < deadline, "nobody went on with the run"
+                    time.sleep(0.02)
+    finally:
+        if process.poll() is None:
+            process.kill()
+            process.communicate()
+
+
+def check_ledger(path, folder, hit):
+    """Nothing is lost, and nothing was run twice but what was in flight at a kill."""
+    study = read_study(path)
+    for cell in study.cells:
+        own = folder / cell.name
+        told = [one["what"] for one in attempts(own)]
+        kills = sum(cell.name in names for names in hit)
+        assert state(own, study.episodes) == "finished", cell.name
+        assert told.count("finished") == 1, (cell.name, told)
+        assert told[-1] == "finished"
+        assert 1 <= told.count("began") <= 1 + kills, (cell.name, told, kills)
+        steps = [one["steps"] for one in attempts(own)]
+        assert steps == sorted(steps), "what was saved is never begun again"
+        assert json.loads((own / "evaluation.json").read_text())["episodes"] == study.episodes
+
+
+def check_alone(path, folder, names):
+    """These runs are bit for bit what they would have been without the study."""
+    study = read_study(path)
+    for cell in study.cells:
+        if cell.name not in names:
+            continue
+        agent = make_agent(cell).learn(cell.total_timesteps)
+        found = ds.evaluate(agent, episodes=study.episodes, seed=EVALUATION_SEED + cell.seed)
+        np.testing.assert_array_equal(np.load(folder / cell.name / "returns.npy"), found.returns)
