@@ -19,6 +19,8 @@ from downside.experiments._paper import paper_table
 from downside.experiments._study import read_rows, with_agent, write_rows
 from downside.experiments._training import Cell, Trained, agent_label, agent_of, train_cells
 
+from ..train.tiny import ENV, TINY
+
 MEASURES = paper_table("mean_reversion").measures
 
 
@@ -123,8 +125,9 @@ def _fake_trainer(monkeypatch, broken=()):
                 raise RuntimeError("the machine was switched off")
             trained.append(str(cell))
             found = ds.Evaluation(np.linspace(-1.0, 1.0, 50) + cell.seed)
-            agent = SimpleNamespace(history=[{"predicted": 0.0}])
-            return Trained.__new__(Trained, cell, agent, found, 1.0, [])
+            agent = ds.QRSRM(ENV, risk="mean", **TINY)
+            agent.history.append({"predicted": 0.0})
+            return Trained(cell, agent, found, 1.0, [])
 
     monkeypatch.setattr(_training, "_Trainer", Trainer)
     return trained

@@ -2,7 +2,7 @@
 
 import dataclasses
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from downside.experiments._progress import StudyBar
@@ -19,8 +19,8 @@ class Options:
     """The folder of the results: `results`, or `runs/quick` if `quick`."""
     seeds: tuple[int, ...] = ()
     """Of the agents; the experiment's own if there are none."""
-    preset: Literal["default", "paper", "both"] = "both"
-    """With which settings agents are trained, where both are of interest."""
+    preset: str = "both"
+    """With which settings agents are trained: "default", "paper" or "both"."""
     quick: bool = False
     """Tiny agents that learn next to nothing, to see that all of it runs."""
     only: str = ""

@@ -232,6 +232,8 @@ def _draw_boundaries(axis: Any, rows: list[Row], plans: list[Row]) -> None:
 def _draw_payoffs(axis: Any, rows: list[Row], returns: list[Row], preset: str) -> None:
     every = [float(row["value"]) for row in returns] or [0.0, 1.0]
     bins = np.linspace(0, np.quantile(every, 0.998), 45)
+    if not returns:
+        axis.text(0.5, 0.5, "not yet run", transform=axis.transAxes, ha="center")
     for risk in RISKS:
         label = f"QR-SRM {risk}"
         own = [float(row["value"]) for row in select(returns, objective=risk)]

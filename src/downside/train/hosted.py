@@ -150,7 +150,7 @@ class HostedLoop:
                 self._act(program, run, actions)
         learner = eqx.combine(jax.tree.unflatten(tree, learner), rest)
         # Not in place: whoever drops this step, as one that diverged, goes on from the run before.
-        rounds = run.rounds + program.steps_per_chunk
+        rounds = np.asarray(run.rounds + program.steps_per_chunk)  # a sum alone is no array
         run = eqx.tree_at(lambda one: (one.learner, one.rounds), run, (learner, rounds))
         return self._outer_step(program, algorithm, run, float(np.mean(jax.device_get(losses))))
 
