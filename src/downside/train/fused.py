@@ -299,12 +299,11 @@ def _batch(
 def _for_distribution(decisions: Decision) -> Decision:
     """Of each decision the best action and one drawn at random, with a few outcomes."""
     actions = jnp.array([0, decisions.actions.shape[1] - 1])
+    outcomes = ("rewards", "next_observations", "next_masks", "terminated", "discounts")
     chosen = {
-        name: getattr(decisions, name)[:, actions]
-        for name in ("actions", "rewards", "next_observations", "next_masks", "terminated")
+        name: getattr(decisions, name)[:, actions, :_DISTRIBUTION_OUTCOMES] for name in outcomes
     }
-    for name in ("rewards", "next_observations", "next_masks", "terminated"):
-        chosen[name] = chosen[name][:, :, :_DISTRIBUTION_OUTCOMES]
+    chosen["actions"] = decisions.actions[:, actions]
     emphasis = jnp.where(decisions.emphasis[:, actions] > 0, 1.0, 0.0)
     return decisions._replace(**chosen, emphasis=emphasis)
 
