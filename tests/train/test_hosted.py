@@ -206,8 +206,8 @@ def test_episodes_are_valued_in_as_many_environments_as_there_are():
 def test_the_update_ratio_does_not_depend_on_the_number_of_environments():
     one = ds.QRDQN(gym.make("CartPole-v1")).settings
     many = ds.QRDQN("CartPole-v1").settings
-    assert (one.updates_per_step, one.update_interval, one.num_envs) == (1, 4, 1)
-    assert (many.updates_per_step, many.update_interval, many.num_envs) == (2, 1, 8)
+    assert (one.updates_per_step, one.update_interval, one.num_envs) == (1, 2, 1)
+    assert (many.updates_per_step, many.update_interval, many.num_envs) == (4, 1, 8)
 
 
 LARGER = {

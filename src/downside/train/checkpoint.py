@@ -19,7 +19,7 @@ import safetensors.numpy
 
 from downside._files import whole_file
 
-SCHEMA = 1
+SCHEMA = 2
 """Version of what is written here; raised when files of the one before need another reading."""
 SUFFIX = ".safetensors"
 _LARGEST_ABOUT = 64 * 2**20
@@ -76,7 +76,17 @@ def read(path: str | Path) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
             f"{path} was changed after it was written: its digest does not match. Use the "
             "checkpoint before it."
         )
-    return arrays, about
+    return _upgraded(arrays, about), about
+
+
+def _upgraded(arrays: dict[str, np.ndarray], about: Mapping[str, Any]) -> dict[str, np.ndarray]:
+    """The arrays as this version has them."""
+    before = arrays.get(".replay.storage.discount_so_far")
+    if about["schema"] == 1 and before is not None:  # transitions did not know what follows them
+        gamma = float(about["settings"]["gamma"])
+        arrays[".replay.storage.discount"] = np.full_like(before, gamma)
+        arrays[".replay.successor"] = np.full(before.shape, -1)
+    return arrays
 
 
 def _about(path: Path, header: Mapping[str, str]) -> dict[str, Any]:
