@@ -23,6 +23,8 @@ from downside.train.loops import GymnasiumLoop
 ENV, ENVIRONMENTS = "downside/WindyLunarLander-v0", 8
 SAME = {"batch_size": 128, "activation": "relu", "layer_norm": False, "double": False}
 """As in stable-baselines3-contrib."""
+MANY = (8, 32)
+"""Environments side by side when nothing is learned: a call costs the same for all of them."""
 
 
 def ours(steps: int) -> float:
@@ -41,14 +43,14 @@ def theirs(python: str, steps: int, threads: int) -> float:
     return json.loads(said.splitlines()[-1])["steps_per_second"]
 
 
-def stepping(seconds: float = 3.0) -> float:
+def stepping(environments: int, seconds: float = 3.0) -> float:
     """Environment steps per second with random actions and nothing else."""
-    env = gym.make_vec(ENV, num_envs=ENVIRONMENTS, vectorization_mode="sync")
+    env = gym.make_vec(ENV, num_envs=environments, vectorization_mode="sync")
     env.reset(seed=0)
     draws, count, begin = np.random.default_rng(0), 0, time.perf_counter()
     while time.perf_counter() - begin < seconds:
-        env.step(draws.integers(0, 4, ENVIRONMENTS))
-        count += ENVIRONMENTS
+        env.step(draws.integers(0, 4, environments))
+        count += environments
     rate = count / (time.perf_counter() - begin)
     env.close()
     return rate
@@ -65,7 +67,7 @@ def acting(agent: ds.Agent, seconds: float = 3.0) -> float:
     count, begin = 0, time.perf_counter()
     while time.perf_counter() - begin < seconds:
         act()
-        count += ENVIRONMENTS
+        count += agent.settings.num_envs
     return count / (time.perf_counter() - begin)
 
 
@@ -77,22 +79,24 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--rounds", type=int, default=2)
     options = parser.parse_args()
-    agent = ds.QRDQN(ENV, num_envs=ENVIRONMENTS).learn(2_000)
+    agents = {many: ds.QRDQN(ENV, num_envs=many).learn(2_000) for many in MANY}
     rates: dict[str, list[float]] = {}
     for _ in range(options.rounds):
         rates.setdefault("ours, training", []).append(ours(options.steps))
         found = theirs(options.python, options.steps // 2, options.threads)
         rates.setdefault("sb3-contrib, training", []).append(found)
-        rates.setdefault("ours, acting only", []).append(acting(agent))
-        rates.setdefault("the environments alone", []).append(stepping())
+        for many, agent in agents.items():
+            rates.setdefault(f"ours, acting only, {many}", []).append(acting(agent))
+            rates.setdefault(f"{many} environments alone", []).append(stepping(many))
     middle = {name: statistics.median(found) for name, found in rates.items()}
     print(f"Environment steps per second (median of {options.rounds} rounds)")
     for name, rate in middle.items():
         print(f"  {name:28}{rate:10,.0f}")
     training = middle["ours, training"] / middle["sb3-contrib, training"]
-    without = middle["ours, acting only"] / middle["the environments alone"]
     print(f"  {training:.1f}x faster than sb3-contrib's training (floor 3x)")
-    print(f"  {without:.0%} of the environments' own speed without learning (floor 60%)")
+    for many in MANY:
+        share = middle[f"ours, acting only, {many}"] / middle[f"{many} environments alone"]
+        print(f"  {share:.0%} of the own speed of {many} environments without learning (floor 60%)")
 
 
 if __name__ == "__main__":

@@ -21,7 +21,7 @@ from jaxtyping import Array, Bool, Int, Key
 
 from downside.agents.algorithm import AbstractAlgorithm
 from downside.train.host import Host
-from downside.train.host_memory import Samples
+from downside.train.host_memory import HostReplay, Ring, Samples
 from downside.train.hosted_compiled import compiled_round, outer_step
 from downside.train.hosted_run import (
     WINDOW,
@@ -58,13 +58,15 @@ class HostedLoop:
 
     def _act(self, program: Program, run: HostedRun, actions: Int[np.ndarray, " n"]) -> None:
         """Steps all environments and remembers what happened."""
+        # Methods by their class: a method of a module is a module, and takes long to make.
         if self._fresh.any():
-            run.starts.add(self._observations[self._fresh])
-            run.start_masks.add(self._masks[self._fresh])
+            Ring.add(run.starts, self._observations[self._fresh])
+            Ring.add(run.start_masks, self._masks[self._fresh])
         seen = self.host.step(actions)
         lived = seen.lived
         gamma = program.settings.gamma
-        self._latest[lived] = run.replay.add(
+        self._latest[lived] = HostReplay.add(
+            run.replay,
             Samples(
                 self._observations[lived],
                 self._accumulated[lived],
@@ -84,7 +86,7 @@ class HostedLoop:
         self._lengths += lived
         if seen.over.any():
             ended = np.stack([self._accumulated, self._rewards, self._lengths], axis=-1)
-            run.episodes.add(ended[seen.over])
+            Ring.add(run.episodes, ended[seen.over])
             for array, value in (
                 (self._accumulated, 0.0),
                 (self._discount, 1.0),
@@ -143,7 +145,7 @@ class HostedLoop:
                 if tick == 0:  # computed while the environments are being stepped
                     draws = streams.of("updates", number)
                     shape = (settings.updates_per_step, settings.batch_size)
-                    samples = run.replay.sample(draws, shape, settings.n_steps)
+                    samples = HostReplay.sample(run.replay, draws, shape, settings.n_steps)
                     noise = draws.standard_normal(shape, np.float32)
                     learner, loss = update(learner, fixed, samples, noise)
                     losses.append(loss)
