@@ -27,6 +27,22 @@ def _value(text: str) -> Any:
     return text
 
 
+def agent_class(name: str) -> Any:
+    """The agent that a user means."""
+    from downside.train.loading import AGENTS
+
+    kinds = {known.lower(): kind for known, kind in AGENTS.items()}
+    if name.lower() not in kinds:
+        raise ValueError(unknown("agent", name, tuple(kinds)))
+    return kinds[name.lower()]
+
+
+def changed_settings(command: Any) -> dict[str, Any]:
+    """The settings that were given as flags of a command (`downside.cli.settings`)."""
+    given = {name: getattr(command, name) for name in command.changes}
+    return {name: value for name, value in given.items() if value is not None}
+
+
 def unknown(kind: str, name: str, known: tuple[str, ...]) -> str:
     """A sentence on a name that does not exist, with the closest one that does."""
     near = difflib.get_close_matches(name, known, n=1)

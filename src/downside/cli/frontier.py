@@ -5,8 +5,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar
 
 import tyro
 
-from downside.cli._common import as_parameters, print_json, unknown
-from downside.cli.training import AGENTS
+from downside.cli._common import agent_class, as_parameters, changed_settings, print_json
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -66,11 +65,7 @@ class Frontier:
         import downside as ds
         from downside.frontiers.folder import frontier_folder, write_folder
 
-        kinds = {one.lower(): getattr(ds, one) for one in ("QRSRM", "QRCVaR", "QRiCVaR", "QRDQN")}
-        if self.agent.lower() not in kinds:
-            raise ValueError(unknown("agent", self.agent, AGENTS))
-        given = {name: getattr(self, name) for name in self.changes}
-        settings = {name: value for name, value in given.items() if value is not None}
+        kind, settings = agent_class(self.agent), changed_settings(self)
         folder = Path(self.out or frontier_folder(self.env, self.agent, self.start, self.end))
         try:
             found = ds.frontier(
@@ -79,7 +74,7 @@ class Frontier:
                 end=self.end,
                 points=self.points,
                 seeds=self.seeds,
-                agent=kinds[self.agent.lower()],
+                agent=kind,
                 preset=self.preset,
                 total_timesteps=self.steps,
                 episodes=self.episodes,

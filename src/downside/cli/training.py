@@ -5,13 +5,11 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 import tyro
 
-from downside.cli._common import as_parameters, print_json, unknown
+from downside.cli._common import agent_class, as_parameters, changed_settings, print_json
 
 if TYPE_CHECKING:
     from downside.evaluation import Evaluation
     from downside.risk import AbstractSpectralRisk
-
-AGENTS = ("qrsrm", "qrcvar", "qricvar", "qrdqn")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -48,17 +46,12 @@ class Train:
         """Trains one run after the other."""
         from pathlib import Path
 
-        import downside as ds
         from downside.runs import run_folder, train_run
 
-        kinds = {one.lower(): getattr(ds, one) for one in ("QRSRM", "QRCVaR", "QRiCVaR", "QRDQN")}
-        if self.agent.lower() not in kinds:
-            raise ValueError(unknown("agent", self.agent, AGENTS))
-        given = {name: getattr(self, name) for name in self.changes}
-        settings = {name: value for name, value in given.items() if value is not None}
+        kind, settings = agent_class(self.agent), changed_settings(self)
         results = []
         for seed in self.seeds:
-            agent = kinds[self.agent.lower()](
+            agent = kind(
                 self.env,
                 risk=self.risk,
                 preset=self.preset,
