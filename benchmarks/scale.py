@@ -218,7 +218,7 @@ def summary(rows: list[Row], cores: int) -> dict[str, float]:
 def block(rows: list[Row], about: dict[str, Any]) -> str:
     """The measured part of docs/growing.md."""
     if not rows:
-        return "Not measured on this machine yet: `python benchmarks/scale.py`.\n"
+        return "Run it to fill in the table.\n"
     cores = int(about["cores"])
     found = summary(rows, cores)
     out = [f"Measured by `{about['command']}`, {cores} cores, mean-reversion trading.\n"]

@@ -140,15 +140,6 @@ def keep_run(
     return value_run(agent, folder, episodes, risks)
 
 
-def read_returns(folder: str | Path) -> Evaluation | None:
-    """The fresh episodes of a finished run; None if it has none yet."""
-    folder = Path(folder)
-    if not ((folder / _EVALUATION).exists() and (folder / _RETURNS).exists()):
-        return None
-    seed = json.loads((folder / _EVALUATION).read_text(encoding="utf-8"))["seed"]
-    return Evaluation(np.load(folder / _RETURNS, allow_pickle=False), seed=seed)
-
-
 def resume_run(
     folder: str | Path,
     *,
@@ -194,7 +185,7 @@ def value_run(
 def is_valued(folder: str | Path, episodes: int | None = None) -> bool:
     """Whether a run was valued to the end; if `episodes` is given, in that many."""
     path = Path(folder) / _EVALUATION
-    if not path.exists():
+    if not path.exists() or not (Path(folder) / _RETURNS).exists():
         return False
     return episodes is None or json.loads(path.read_text(encoding="utf-8"))["episodes"] == episodes
 

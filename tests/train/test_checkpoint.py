@@ -337,7 +337,7 @@ DAMAGE = [
     (one_bit, "its digest does not match"),
     (foreign, "not one that Downside wrote"),
     (text_changed, "its digest does not match"),
-    (newer, r"has schema 99; this version of Downside reads up to 1\. Upgrade"),
+    (newer, r"has schema 99; this version of Downside reads up to 2\. Upgrade"),
     (no_schema, "does not say which schema it has, got 'import os'"),
     (no_json, "is no JSON"),
     (another_class, "an agent of class 'os.system', which is none of QRSRM, QRCVaR"),
@@ -400,5 +400,8 @@ def test_a_checkpoint_of_schema_1_is_read():
     # Written by version 0.1.0 and never again: whoever raises the schema keeps on reading it.
     agent = ds.load(HERE / "schema_1", Counter())
     assert agent.num_timesteps == 50
+    # Settings that came later are as they were then, whatever today's defaults are.
+    assert not agent.settings.layer_norm
+    assert not agent.settings.double
     assert agent.predict(np.array([0.0, -1.0], np.float32))[0] in (0, 1)
     assert jax.tree.leaves(agent.networks)

@@ -9,6 +9,8 @@ import pytest
 
 import downside as ds
 from downside.train.host_memory import HostReplay, Ring, Samples
+from downside.train.hosted_compiled import outer_step
+from downside.train.hosted_run import HostedRun, with_starts
 
 from .toys import Assorted, Counter, Faulty, Masked, Noisy
 
@@ -208,6 +210,10 @@ def test_the_update_ratio_does_not_depend_on_the_number_of_environments():
     many = ds.QRDQN("CartPole-v1").settings
     assert (one.updates_per_step, one.update_interval, one.num_envs) == (1, 2, 1)
     assert (many.updates_per_step, many.update_interval, many.num_envs) == (4, 1, 8)
+    more = ds.QRDQN("CartPole-v1", num_envs=32).settings
+    handed = ds.QRDQN(gym.make_vec("CartPole-v1", num_envs=32, vectorization_mode="sync")).settings
+    assert more == handed
+    assert (more.updates_per_step, more.update_interval) == (16, 1)
 
 
 LARGER = {
@@ -236,6 +242,35 @@ def test_a_vector_environment_made_by_gymnasium_trains():
     agent = ds.QRSRM(env, risk="cvar(0.5)", **LARGER).learn(10_000)
     # Random play stays up for 22 steps: a discounted return of 19; 70 steps are 50.
     assert ds.CVaR(0.5)(agent.simulate_returns(20, seed=0)) > 50
+
+
+def test_where_no_episode_ends_there_is_an_error_and_not_a_riddle():
+    class Endless(Counter):
+        def step(self, action):
+            observation, reward, _, _, info = super().step(action)
+            return observation, reward, False, False, info
+
+    with pytest.raises(ds.EnvironmentFaultError, match=r"No episode of .* ended in .*TimeLimit"):
+        ds.QRDQN(Endless(), **SMALL).learn(100)
+
+
+def test_the_kept_policy_does_not_sink_with_those_that_come_close():
+    agent = ds.QRDQN(Counter(), **SMALL).learn(50)
+    run = agent._run
+    assert isinstance(run, HostedRun)
+    assert agent._program is not None
+    program = with_starts(agent._program, run)
+    kept, yes = eqx.tree_at(lambda one: one.value, run.kept, jnp.asarray(-jnp.inf)), jnp.array(True)
+    accepted = []
+    for step in range(20):  # each is 0.4 standard errors below the one before
+        window = jnp.linspace(-1.0, 1.0, 100) - 0.4 * step * 0.0583
+        networks = jax.tree.map(lambda leaf, n=step: leaf * 0 + n, run.learner.networks)
+        _, kept, _, _ = outer_step(
+            program, agent._algorithm, networks, run.goal, yes, kept, run.key, window, yes, yes
+        )
+        accepted.append(float(jax.tree.leaves(kept.networks)[0].ravel()[0]) == step)
+    assert accepted == [True] * 3 + [False] * 17
+    assert float(kept.value) == pytest.approx(0.0, abs=1e-6)
 
 
 def test_a_step_that_diverged_leaves_the_run_where_it_was(monkeypatch):

@@ -1,5 +1,6 @@
 """Episodes to look at: a median one and some of the worst, played again in pictures."""
 
+import contextlib
 import importlib.util
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -12,6 +13,8 @@ from downside.evaluation.bootstrap import whole_number
 
 _TAIL = 0.2
 """The share of episodes that count as the worst."""
+_LONGEST = 10_000
+"""Steps after which an episode is taken to never end."""
 
 
 class Replay(NamedTuple):
@@ -45,12 +48,8 @@ def chosen_replays(agent: Any, episodes: int = 25, seed: int = 0) -> list[Replay
         seed: of the first of them.
     """
     count = whole_number(episodes, "episodes")
-    env = agent.wrap()
-    played = []
-    for own in range(seed, seed + count):
-        value, length = _play(agent, env, own)
-        played.append(Replay("", own, value, length))
-    env.close()
+    with contextlib.closing(agent.wrap()) as env:
+        played = [Replay("", own, *_play(agent, env, own)) for own in range(seed, seed + count)]
     order = sorted(played, key=lambda one: one.value)
     middle_of_worst = order[int(_TAIL * count) // 2]
     names = {"worst": order[0], "worst 20%": middle_of_worst, "median": order[count // 2]}
@@ -68,8 +67,8 @@ def frames(agent: Any, replay: Replay, count: int = 8) -> list[Frame]:
             picture = np.asarray(env.render(), np.uint8)
             taken.append(Frame(time, earned, picture))
 
-    value, _ = _play(agent, env, replay.seed, take)
-    env.close()
+    with contextlib.closing(env):
+        value, _ = _play(agent, env, replay.seed, take)
     _check_same(replay, value)
     return taken
 
@@ -90,8 +89,8 @@ def film(agent: Any, replay: Replay, folder: str | Path) -> Path:
         name_prefix=name,
         disable_logger=True,
     )
-    value, _ = _play(agent, env, replay.seed)
-    env.close()
+    with contextlib.closing(env):
+        value, _ = _play(agent, env, replay.seed)
     _check_same(replay, value)
     made = folder / f"{name}-episode-0.mp4"
     final = folder / f"{name}.mp4"
@@ -135,6 +134,11 @@ def _play(agent: Any, env: gym.Env, seed: int, moment: Any = None) -> tuple[floa
         observation, reward, terminated, truncated, info = env.step(action)
         earned, discount, time = earned + discount * float(reward), discount * gamma, time + 1
         over = terminated or truncated
+        if time >= _LONGEST and not over:
+            raise ValueError(
+                f"An episode of {agent.origin} did not end in {_LONGEST:,} steps. Wrap the "
+                "environment in `gymnasium.wrappers.TimeLimit`."
+            )
     if moment is not None:
         moment(time, earned)
     return earned, time

@@ -60,7 +60,8 @@ def main(options: Options) -> bool:
         for name in rows:
             if any(row["row"] == name and int(row["seed"]) == seed for row in found):
                 continue
-            found += _cell(name, seed, timesteps, folder)
+            own = _cell(name, seed, timesteps, folder)
+            found = read_rows(path) + own  # another command may have written others meanwhile
             write_rows(path, found)
             write_about(
                 path.with_suffix(".json"),

@@ -46,7 +46,10 @@ def main(options: Options) -> bool:
         for one in train_cells(
             ENVIRONMENT, missing(options, preset), f"mean-reversion, {preset}", options
         ):
-            rows = with_agent(rows, one.rows(*OBJECTIVES), "algorithm", "objective", "seed")
+            # Read again: another command may have written other agents in the meantime.
+            rows = with_agent(
+                read_rows(path), one.rows(*OBJECTIVES), "algorithm", "objective", "seed"
+            )
             write(path, rows, preset, options)
         reached = _show(rows, optimum(options.folder / "mean-reversion-optimum.csv"), preset)
         agree &= reached or preset == "paper" or options.quick

@@ -28,7 +28,13 @@ from downside.experiments._study import (
     write_rows,
 )
 from downside.experiments._tables import show, terminal
-from downside.experiments._training import EPISODES, QUICK_EPISODES, Cell, train_cells
+from downside.experiments._training import (
+    EPISODES,
+    QUICK_EPISODES,
+    Cell,
+    agent_label,
+    train_cells,
+)
 from downside.experiments.optimum import optimum, solve_all
 from downside.train import Agent
 
@@ -107,7 +113,7 @@ def missing(options: Options, preset: str) -> list[Cell]:
         Cell("QR-SRM", risk, seed, settings)
         for seed in options.seeds_or()
         for risk in RISKS
-        if options.only in risk
+        if options.only in agent_label("QR-SRM", risk)
         and not (
             select(rows, objective=risk, seed=seed) and select(returns, objective=risk, seed=seed)
         )

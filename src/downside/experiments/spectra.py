@@ -23,7 +23,13 @@ from downside.experiments._study import (
     write_rows,
 )
 from downside.experiments._tables import show, terminal
-from downside.experiments._training import EPISODES, QUICK_EPISODES, Cell, train_cells
+from downside.experiments._training import (
+    EPISODES,
+    QUICK_EPISODES,
+    Cell,
+    agent_label,
+    train_cells,
+)
 from downside.experiments.optimum import ENVIRONMENT, GAMMA, optimum, solve_all
 from downside.risk import parse
 
@@ -82,7 +88,8 @@ def missing(options: Options, preset: str) -> list[Cell]:
         Cell("QR-SRM", objective, seed, {"preset": preset, "distribution_fraction": 0.0})
         for seed in options.seeds_or()
         for objective in OBJECTIVES
-        if options.only in objective and not select(rows, objective=objective, seed=seed)
+        if options.only in agent_label("QR-SRM", objective)
+        and not select(rows, objective=objective, seed=seed)
     ]
 
 

@@ -19,10 +19,11 @@ from downside.risk import AbstractSpectralRisk, as_risk
 from downside.runs import (
     EVALUATION_SEED,
     describe_run,
+    is_valued,
     keep_run,
-    read_returns,
     read_run,
     run_folder,
+    run_returns,
 )
 from downside.train import QRSRM, Agent, load
 from downside.train.callbacks import saved_in
@@ -209,13 +210,10 @@ class _Work:
         about = read_run(home)
         wanted = describe_run(agent, self.total_timesteps, self.episodes)
         _check_same(home, about, wanted)
-        if about.get("episodes") == self.episodes:
-            found = read_returns(home)
-            if found is not None:
-                source = functools.partial(self._load, home, agent)
-                return Trained(
-                    seed=agent.seed, evaluation=_labelled(found, agent), folder=home, source=source
-                )
+        if about.get("episodes") == self.episodes and is_valued(home, self.episodes):
+            found = _labelled(run_returns(home), agent)
+            source = functools.partial(self._load, home, agent)
+            return Trained(seed=agent.seed, evaluation=found, folder=home, source=source)
         # Trained, but not valued in as many episodes; or interrupted on the way.
         return self.keep(self._load(home, agent).resume())
 

@@ -90,10 +90,10 @@ def _strips(subject: Subject, seed: int) -> tuple[tuple[Replay, tuple[Frame, ...
         return ()
     if not can_be_shown(subject):
         return ()
-    _, bad, median = chosen_replays(subject, seed=seed)
     try:
+        _, bad, median = chosen_replays(subject, seed=seed)
         return tuple((one, tuple(frames(subject, one))) for one in (bad, median))
-    except ValueError:  # not determined by its seed: what was chosen cannot be shown
+    except ValueError:  # not determined by its seed, or without end
         return ()
 
 

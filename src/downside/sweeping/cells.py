@@ -49,6 +49,11 @@ class Cell:
         text = json.dumps(about, sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(text.encode()).hexdigest()[:12]
 
+    @functools.cached_property
+    def kind(self) -> str:
+        """What is the same for all its seeds."""
+        return json.dumps({**dataclasses.asdict(self), "seed": None}, sort_keys=True)
+
     @property
     def name(self) -> str:
         """Of its folder: what it is for a reader, and the key."""

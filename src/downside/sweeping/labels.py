@@ -16,9 +16,14 @@ def labels(cells: Sequence[Cell]) -> dict[str, tuple[str, str]]:
     presets = _varying(((one.env, one.agent), {"preset": one.preset}) for one in cells)
     # Presets differ in much, and environments in which of it can be had: neither is to be listed.
     settings = _varying(((one.env, one.agent, one.preset), told[one.key]) for one in cells)
+    short = {one.env: one.bare_id.rpartition("/")[2] for one in cells}
+    # Two environments of one name are told apart by all of it.
+    names = {
+        env: name if list(short.values()).count(name) == 1 else env for env, name in short.items()
+    }
     return {
         one.key: (
-            _label(one.bare_id.rpartition("/")[2], one.parameters, parameters[one.env]),
+            _label(names[one.env], one.parameters, parameters[one.env]),
             _label(
                 one.agent,
                 told[one.key],
@@ -49,4 +54,4 @@ def _label(name: str, values: Mapping[str, Any], varying: set[str]) -> str:
 def _text(value: Any) -> str:
     if isinstance(value, list | tuple):
         return "x".join(map(_text, value))
-    return f"{value:g}" if isinstance(value, float) else str(value)
+    return repr(value) if isinstance(value, float) else str(value)

@@ -201,22 +201,25 @@ class _Reader:
         before = len(self.problems)
         known = {one.lower(): kind for one, kind in AGENTS.items()}
         name = table.get("name")
-        if name not in known:
+        if not isinstance(name, str) or name not in known:
             there = ", ".join(known)
+            several = " For several agents write [[agents]] several times."
+            hint = several if isinstance(name, list) else did_you_mean(str(name), known)
             self.problems.add(
                 (*place, "name"),
-                f"`name` must be one of {there}, got {name!r}.{did_you_mean(str(name), known)}"
+                f"`name` must be one of {there}, got {name!r}.{hint}"
                 if "name" in table
                 else f"An agent needs a `name`: one of {there}.",
             )
+            name = None
         self.problems.keys(table, place, ("name", "preset", "risks", *_SETTINGS), "An agent")
         swept = {
             one: self.values(one, value, (*place, one))
             for one, value in table.items()
             if one in ("preset", *_SETTINGS)
         }
-        risks = self.agent_risks(table, place, shared)
-        if len(self.problems) > before or name not in known:
+        risks = self.agent_risks(name, table, place, shared)
+        if len(self.problems) > before or name is None:
             return []
         out = []
         for chosen in itertools.product(*swept.values()):
@@ -236,7 +239,7 @@ class _Reader:
         out = []
         for i, value in enumerate(values):
             try:
-                if name == "preset" and value not in PRESETS:
+                if name == "preset" and (not isinstance(value, str) or value not in PRESETS):
                     there = ", ".join(PRESETS)
                     raise ValueError(f"`preset` must be one of {there}, got {value!r}.")
                 out.append(value if name == "preset" else tidy(name, value))
@@ -245,10 +248,13 @@ class _Reader:
         return out
 
     def agent_risks(
-        self, table: Mapping[str, Any], place: Place, shared: tuple[str, ...] | None
+        self,
+        name: str | None,
+        table: Mapping[str, Any],
+        place: Place,
+        shared: tuple[str, ...] | None,
     ) -> tuple[str, ...]:
         """Its own measures, those of the study, or the mean, if it knows no other."""
-        name = table.get("name")
         if "risks" in table:
             risks, where = self.risks(table["risks"], (*place, "risks")), (*place, "risks")
         elif name == "qrdqn":
@@ -259,7 +265,7 @@ class _Reader:
         else:
             risks, where = shared, (*place, "name")
         kinds = {one.lower(): kind for one, kind in AGENTS.items()}
-        for risk in risks if name in kinds else ():
+        for risk in risks if name is not None else ():
             try:
                 kinds[str(name)].algorithm_class.check(parse(risk))
             except ValueError as error:

@@ -59,13 +59,13 @@ class Group:
 
 def summarise(study: Study, folder: Path) -> tuple[Group, ...]:
     """The groups of a study, in the order of the file."""
-    together: dict[tuple[str, str, str], list[Cell]] = {}
+    together: dict[str, list[Cell]] = {}
+    for cell in study.cells:  # by what they are: labels are for reading, and may be the same
+        together.setdefault(cell.kind, []).append(cell)
     names = labels(study.cells)
-    for cell in study.cells:
-        together.setdefault((*names[cell.key], cell.risk), []).append(cell)
     return tuple(
-        _group(env, agent, risk, cells, study, folder)
-        for (env, agent, risk), cells in together.items()
+        _group(*names[cells[0].key], cells[0].risk, cells, study, folder)
+        for cells in together.values()
     )
 
 

@@ -76,17 +76,25 @@ def read(path: str | Path) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
             f"{path} was changed after it was written: its digest does not match. Use the "
             "checkpoint before it."
         )
-    return _upgraded(arrays, about), about
+    return _upgraded(path, arrays, about)
 
 
-def _upgraded(arrays: dict[str, np.ndarray], about: Mapping[str, Any]) -> dict[str, np.ndarray]:
-    """The arrays as this version has them."""
-    before = arrays.get(".replay.storage.discount_so_far")
-    if about["schema"] == 1 and before is not None:  # transitions did not know what follows them
-        gamma = float(about["settings"]["gamma"])
-        arrays[".replay.storage.discount"] = np.full_like(before, gamma)
-        arrays[".replay.successor"] = np.full(before.shape, -1)
-    return arrays
+def _upgraded(
+    path: Path, arrays: dict[str, np.ndarray], about: dict[str, Any]
+) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+    """The arrays and the settings as this version has them."""
+    if about["schema"] > 1:
+        return arrays, about
+    try:
+        # What there was no setting for yet; today's defaults may be others.
+        settings = {"layer_norm": False, "n_steps": 1, "double": False, **about["settings"]}
+        before = arrays.get(".replay.storage.discount_so_far")
+        if before is not None:  # transitions did not know what follows them
+            arrays[".replay.storage.discount"] = np.full_like(before, float(settings["gamma"]))
+            arrays[".replay.successor"] = np.full(before.shape, -1)
+    except (KeyError, TypeError, ValueError) as error:
+        raise CheckpointError(f"{path} does not say its settings: {error!r}.") from error
+    return arrays, {**about, "settings": settings}
 
 
 def _about(path: Path, header: Mapping[str, str]) -> dict[str, Any]:

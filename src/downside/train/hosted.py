@@ -20,7 +20,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Int, Key
 
 from downside.agents.algorithm import AbstractAlgorithm
-from downside.train.host import Host
+from downside.train.host import EnvironmentFaultError, Host
 from downside.train.host_memory import HostReplay, Ring, Samples
 from downside.train.hosted_compiled import compiled_round, outer_step
 from downside.train.hosted_run import (
@@ -112,6 +112,12 @@ class HostedLoop:
             if step >= warmup and int(run.episodes.added) >= 2:
                 break
             self._act(program, run, _random_legal(draws.of("warm-up", step), self._masks))
+        if int(run.episodes.added) == 0:
+            raise EnvironmentFaultError(
+                f"No episode of {host.name} ended in {warmup * _MOST_WARMUP * host.num_envs:,} "
+                "steps of random play, so that there is no return to learn from. Wrap the "
+                "environment in `gymnasium.wrappers.TimeLimit`."
+            )
         return warmed_up(program, algorithm, run)
 
     # --- one chunk ----------------------------------------------------------------------------

@@ -153,5 +153,6 @@ def outer_step(
     error = worth.std() / window.shape[0] ** 0.5
     better = ~judged | (value > kept.value - error)
     # Until policies are judged the latest one is kept, at no value: any that is judged beats it.
-    candidate = Kept(networks, goal, jnp.where(judged, value, -jnp.inf))
+    # The bar is the best value so far: it must not sink with those that came close to it.
+    candidate = Kept(networks, goal, jnp.where(judged, jnp.maximum(value, kept.value), -jnp.inf))
     return where(due, moved, goal), where(better, candidate, kept), value, predicted

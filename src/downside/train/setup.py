@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from downside.agents import AbstractAlgorithm, Settings, settings
-from downside.agents.settings import LIVED
+from downside.agents.settings import LIVED, tidy
 from downside.train.sb3 import POLICIES, translate
 
 _NOT_HOSTED: Mapping[str, tuple[Any, ...]] = {
@@ -38,16 +38,18 @@ def agent_settings(
     defaults = dict(LIVED)
     if num_envs is not None:
         fixed["num_envs"] = num_envs
-        # As many updates for each environment step, whatever the number of environments.
-        ratio = LIVED["updates_per_step"] / LIVED["num_envs"]
-        defaults["updates_per_step"] = max(1, round(ratio * num_envs))
-        defaults["update_interval"] = max(1, round(1 / (ratio * num_envs)))
+    count = tidy("num_envs", num_envs or changes.get("num_envs", LIVED["num_envs"]))
+    # As many updates for each environment step, whatever the number of environments.
+    ratio = LIVED["updates_per_step"] / LIVED["num_envs"]
+    defaults["updates_per_step"] = max(1, round(ratio * count))
+    defaults["update_interval"] = max(1, round(1 / (ratio * count)))
     _refuse(changes, _NOT_HOSTED, "that is not written in JAX", "it cannot be simulated")
-    changes = translate(changes, int(changes.get("num_envs", num_envs or LIVED["num_envs"])))
+    changes = translate(changes, count)
     if preset == "default":
-        updates = changes.get("updates_per_step", defaults["updates_per_step"])
-        whole = max(1, round(defaults["outer_interval"] / updates)) if updates else 1
-        defaults["outer_interval"] = whole * updates
+        updates = tidy(
+            "updates_per_step", changes.get("updates_per_step", defaults["updates_per_step"])
+        )
+        defaults["outer_interval"] = max(1, round(defaults["outer_interval"] / updates)) * updates
     only = {name: allowed[0] for name, allowed in _NOT_HOSTED.items() if len(allowed) == 1}
     return settings(preset, changes, {**fixed, **only}, defaults)
 
