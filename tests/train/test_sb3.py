@@ -10,6 +10,7 @@ import downside as ds
 from downside.train.sb3 import translate
 
 
+@pytest.mark.long  # docs/coming-from-sb3.md runs in every test run
 def test_a_script_for_another_library_runs(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     # --- the script, as it stands in their documentation ---------------------------------------
