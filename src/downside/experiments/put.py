@@ -65,6 +65,8 @@ def main(options: Options) -> bool:
         for one in train_cells(ENVIRONMENT, missing(options, preset), f"put, {preset}", options):
             edge = json.dumps([_rounded(price) for price in boundary(one.agent)])
             own = [{**row, "boundary": edge} for row in one.rows(*RISKS)]
+            # Read again: another command may have written other agents in the meantime.
+            rows, returns = read_rows(path), read_rows(returns_path)
             rows = with_agent(rows, own, "objective", "seed")
             returns = with_agent(returns, one.returns(), "objective", "seed")
             for where, what in ((path, rows), (returns_path, returns)):

@@ -56,7 +56,8 @@ def main(options: Options) -> bool:
             for i, new in enumerate((one.rows(*MEASURES), one.returns(), _curve(one))):
                 count = one.agent.settings.quantiles
                 own = [{"algorithm": row["algorithm"], "quantiles": count, **row} for row in new]
-                kept[i] = with_agent(kept[i], own, *KEYS)
+                # Read again: another command may have written other agents in the meantime.
+                kept[i] = with_agent(read_rows(paths(options.folder, preset)[i]), own, *KEYS)
                 kept[i].sort(key=_order)
                 write_rows(paths(options.folder, preset)[i], kept[i])
             write_about(

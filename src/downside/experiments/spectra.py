@@ -49,6 +49,8 @@ def main(options: Options) -> bool:
         rows, returns = read_rows(path), read_rows(returns_path)
         cells = missing(options, preset)
         for one in train_cells(ENVIRONMENT, cells, f"spectra, {preset}", options):
+            # Read again: another command may have written other agents in the meantime.
+            rows, returns = read_rows(path), read_rows(returns_path)
             rows = with_agent(rows, one.rows(*OBJECTIVES), "objective", "seed")
             returns = with_agent(returns, one.returns(), "objective", "seed")
             for where, what in ((returns_path, returns), (path, rows)):
