@@ -2,6 +2,7 @@
 
 import contextlib
 import importlib.util
+import tempfile
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -80,21 +81,21 @@ def film(agent: Any, replay: Replay, folder: str | Path) -> Path:
             'Videos need moviepy: pip install "downside[video]". `downside report` shows pictures '
             "of two episodes without it."
         )
-    folder = Path(folder)
     name = f"{replay.name.replace(' ', '-').replace('%', '')}_return_{replay.value:.2f}"
-    env = gym.wrappers.RecordVideo(
-        _with_pictures(agent),
-        str(folder),
-        episode_trigger=lambda number: number == 0,
-        name_prefix=name,
-        disable_logger=True,
-    )
-    with contextlib.closing(env):
-        value, _ = _play(agent, env, replay.seed)
-    _check_same(replay, value)
-    made = folder / f"{name}-episode-0.mp4"
-    final = folder / f"{name}.mp4"
-    made.replace(final)
+    final = Path(folder) / f"{name}.mp4"
+    final.parent.mkdir(parents=True, exist_ok=True)
+    # In a folder of its own first: a video that was cut short never has the final name.
+    with tempfile.TemporaryDirectory(dir=final.parent, prefix=".") as temporary:
+        env = gym.wrappers.RecordVideo(
+            _with_pictures(agent),
+            str(Path(temporary) / "video"),
+            episode_trigger=lambda _: True,
+            disable_logger=True,
+        )
+        with contextlib.closing(env):
+            value, _ = _play(agent, env, replay.seed)
+        _check_same(replay, value)
+        next(Path(temporary).glob("video/*.mp4")).replace(final)
     return final
 
 
