@@ -134,7 +134,7 @@ def _fake_trainer(monkeypatch, broken=()):
 
 
 def test_what_was_finished_before_a_kill_is_kept(monkeypatch, tmp_path):
-    monkeypatch.setattr(_training, "_cores", lambda: 1)
+    monkeypatch.setattr(_training, "cores", lambda: 1)
     options = Options(results=tmp_path, seeds=(0, 1), preset="paper", only="QR-iCVaR")
     first = _fake_trainer(monkeypatch, broken=(1,))
     with pytest.raises(RuntimeError, match="switched off"):

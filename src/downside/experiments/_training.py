@@ -3,13 +3,13 @@
 import contextlib
 import dataclasses
 import itertools
-import os
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from typing import Any, NamedTuple
 
+from downside._machine import cores
 from downside.evaluation import Evaluation, evaluate
 from downside.experiments._options import Options
 from downside.experiments._progress import StudyBar
@@ -133,7 +133,7 @@ def train_cells(
     """
     if not cells:
         return
-    workers, waiting = min(len(cells), _cores()), iter(cells)
+    workers, waiting = min(len(cells), cores()), iter(cells)
     with contextlib.ExitStack() as stack:
         bar = options.bar or stack.enter_context(StudyBar(len(cells)))
         trainer = _Trainer(env, title, options, bar, workers, watch)
@@ -208,7 +208,3 @@ class _Trainer:
             first = next(steps)
         yield first
         yield from steps
-
-
-def _cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

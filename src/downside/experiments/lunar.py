@@ -11,6 +11,7 @@ import numpy as np
 
 from downside.evaluation import evaluate
 from downside.experiments._options import Options
+from downside.experiments._paper import paper_table
 from downside.experiments._study import Row, read_rows, write_about, write_rows
 from downside.experiments._tables import show, terminal
 from downside.runs import resume_run, train_run
@@ -34,18 +35,7 @@ ROWS: dict[str, tuple[type[Agent], str | None]] = {
     "QR-CVaR 0.2": (QRCVaR, "cvar(0.2)"),
 }
 """The paper's rows, the ones that matter most first."""
-PAPER: dict[str, tuple[float, ...]] = {
-    "QR-DQN": (32.73, 3.79, -24.79, 4.23),
-    f"QR-SRM {MIXTURE}": (31.70, 14.17, -2.85, 14.57),
-    "QR-SRM cvar(0.2)": (22.28, 3.37, -13.51, 4.57),
-    "QR-SRM cvar(0.5)": (23.25, 4.12, -12.26, 5.67),
-    "QR-SRM cvar(1.0)": (27.36, 10.17, -8.07, 9.82),
-    "QR-iCVaR 0.5": (21.72, -1.33, -22.37, -0.02),
-    "QR-iCVaR 0.2": (18.53, -2.69, -18.82, 0.04),
-    "QR-CVaR 1.0": (14.52, -1.51, -15.58, -0.45),
-    "QR-CVaR 0.5": (10.77, -6.26, -21.07, -5.08),
-    "QR-CVaR 0.2": (11.85, -4.78, -19.09, -3.53),
-}
+PAPER = paper_table("windy_lunar_lander").figures
 
 
 def main(options: Options) -> bool:
@@ -105,7 +95,7 @@ def _show(rows: list[Row]) -> None:
     shown: list[list[Any]] = []
     for name in ROWS:
         line, own = [name], []
-        for column, measure in enumerate(MEASURES):
+        for measure in MEASURES:
             own = [
                 float(row["value"])
                 for row in rows
@@ -113,7 +103,7 @@ def _show(rows: list[Row]) -> None:
             ]
             if own:
                 spread = f" ± {np.std(own, ddof=1):.1f}" if len(own) > 1 else ""
-                line.append(f"{np.mean(own):.1f}{spread} ({PAPER[name][column]:.1f})")
+                line.append(f"{np.mean(own):.1f}{spread} ({PAPER[name, measure].mean:.1f})")
         if len(line) > 1:
             shown.append([*line, str(len(own))])
     header = ("agent", *MEASURES[:3], "half and half", "seeds")

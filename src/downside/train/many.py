@@ -9,7 +9,6 @@ each takes its share: agents need nothing of each other.
 import contextlib
 import functools
 import math
-import os
 import queue
 import threading
 import time
@@ -23,6 +22,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from downside._machine import cores
 from downside.envs import AbstractJaxEnv
 from downside.risk import AbstractSpectralRisk
 from downside.train import fused
@@ -203,16 +203,12 @@ def _train_in_threads(
         agent.settle()
         finished(agent)
 
-    at_a_time = _cores() if jax.default_backend() == "cpu" else len(_devices())
+    at_a_time = cores() if jax.default_backend() == "cpu" else len(_devices())
     _share([functools.partial(train, i) for i in range(len(agents))], together or at_a_time)
 
 
 def _levels(agent: Agent) -> int:
     return agent._algorithm.objective.levels.shape[0]
-
-
-def _cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 # --- one batch --------------------------------------------------------------------------------

@@ -1,10 +1,11 @@
 """What an engine is: somewhere to hand runs to, that says what became of them."""
 
 import abc
-import os
 from collections.abc import Mapping
 from types import TracebackType
 from typing import Any, NamedTuple
+
+from downside._machine import cores
 
 ENGINES = ("local", "ray")
 
@@ -77,11 +78,6 @@ def make_engine(
     from downside.sweeping.engines.local import LocalEngine
 
     return LocalEngine(workers or max(1, cores() // cpus_per_cell), cpus_per_cell)
-
-
-def cores() -> int:
-    """The cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def thread_limits(cpus: int) -> dict[str, str]:

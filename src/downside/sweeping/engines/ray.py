@@ -8,7 +8,8 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
-from downside.sweeping.engines.base import AbstractEngine, Report, cores, thread_limits
+from downside._machine import cores
+from downside.sweeping.engines.base import AbstractEngine, Report, thread_limits
 
 _PATIENCE = 300.0
 """Seconds that a task has to save what it has."""
