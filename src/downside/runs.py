@@ -116,6 +116,24 @@ def describe_run(
     }
 
 
+def check_same_run(
+    agent: Agent, folder: str | Path, total_timesteps: int | None = None
+) -> dict[str, Any]:
+    """What a folder says of its run; an error unless that is the run that `agent` would make."""
+    about, wanted = read_run(folder), describe_run(agent, total_timesteps)
+    names = ("agent", "env", "risk", "seed", "total_timesteps")
+    pairs = {name: (about.get(name), wanted[name]) for name in names}
+    before = about.get("settings") or {}
+    pairs |= {name: (before.get(name), value) for name, value in wanted["settings"].items()}
+    apart = [f"{name} {old!r}, now {new!r}" for name, (old, new) in pairs.items() if old != new]
+    if apart:
+        raise ValueError(
+            f"`folder` has a run that was trained in another way: {folder} has "
+            f"{'; '.join(apart)}. Take another folder, or delete that run."
+        )
+    return about
+
+
 def keep_run(
     agent: Agent,
     folder: str | Path,

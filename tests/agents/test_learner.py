@@ -5,7 +5,7 @@ import numpy as np
 import optax
 import pytest
 
-from downside.agents import DQN, SRM, Aim, Decision, Networks, Settings, action_scores
+from downside.agents import DQN, SRM, Aim, Decision, ICVaR, Networks, Settings, action_scores
 from downside.agents.learner import (
     best_action,
     critic_loss,
@@ -17,7 +17,7 @@ from downside.agents.learner import (
     update_quantiles,
     with_scale,
 )
-from downside.agents.networks import Scale, make_trunk
+from downside.agents.networks import Ensemble, Network, Scale, make_trunk
 from downside.agents.optimisers import make_optimiser
 from downside.risk import CVaR, Mean, Utility
 
@@ -131,6 +131,74 @@ def test_samples_of_the_return_follow_the_best_legal_action(masks, terminated, e
     made = decision([[2.0, -1.0]], [[[0.0], [-3.0]]], [masks], [terminated])
     got = quantile_targets(algorithm, returns_network(), made, NO_GOAL)
     np.testing.assert_allclose(got, [expected])
+
+
+def two_opinions():
+    """The networks of `returns_network`, and a second one: (x - 3, x + 9) and (1, 2)."""
+    other = linear_network([[1.0, 1.0, 0.0, 0.0]], [-3.0, 9.0, 1.0, 2.0], (2, 2))
+    first = returns_network().quantiles
+    assert isinstance(first, Network)
+    return Networks(None, Ensemble((first, other)))
+
+
+def test_several_networks_act_by_the_mean_of_their_quantiles():
+    # At x = 0: ((0, 4) + (-3, 9)) / 2 and (1, 2); the means of these are 2.5 and 1.5.
+    algorithm, seen = DQN.make(Mean(), Settings()), jnp.zeros(1)
+    networks = two_opinions()
+    np.testing.assert_allclose(networks.quantiles(seen), [[-1.5, 6.5], [1.0, 2.0]])
+    np.testing.assert_allclose(action_scores(algorithm, networks, seen, NO_GOAL), [2.5, 1.5])
+
+
+@pytest.mark.parametrize(
+    ("risk", "expected"),
+    [
+        # Of action 0 the first network expects (0, 4) and the second (-3, 9). By the mean the first
+        # is the lower one (2 and 3), by CVaR at 0.5 the second (0 and -3); but by CVaR the mean of
+        # both, (-1.5, 6.5), makes action 1 the best: (1, 2), of which both say the same.
+        (Mean(), [2.0, 4.0]),
+        (CVaR(0.5), [2.5, 3.0]),
+    ],
+)
+def test_targets_come_from_the_network_that_scores_the_chosen_action_lowest(risk, expected):
+    algorithm = ICVaR.make(risk, Settings(gamma=0.5, quantiles=2))
+    made = decision([[2.0]], [[[0.0]]], [[[1, 1]]], [[0]])
+    got = quantile_targets(algorithm, two_opinions(), made, NO_GOAL)
+    np.testing.assert_allclose(got, [expected])
+
+
+def test_lowest_means_lowest_by_the_risk_measure():
+    # Only action 0 is legal. By CVaR at 0.5 the second network is the lower one: 2 + (-3, 9) / 2.
+    algorithm = ICVaR.make(CVaR(0.5), Settings(gamma=0.5, quantiles=2))
+    made = decision([[2.0]], [[[0.0]]], [[[1, 0]]], [[0]])
+    got = quantile_targets(algorithm, two_opinions(), made, NO_GOAL)
+    np.testing.assert_allclose(got, [[0.5, 6.5]])
+
+
+def test_each_of_several_networks_learns_the_targets_from_a_start_of_its_own():
+    # One state, one action, which pays 1 and ends: all networks end up there.
+    settings = Settings(ensemble=3, critic="quantiles", quantiles=2, hidden=(4,), kappa=0.01)
+    algorithm, optimiser = DQN.make(Mean(), settings), optax.adam(0.02)
+    trunk = make_trunk(None, settings.hidden, settings.activation)
+    networks = make_networks(jax.random.key(0), settings, trunk, 1, 1, anchored=False)
+    assert isinstance(networks.quantiles, Ensemble)
+    first = [member.trunk.layers[0].weight for member in networks.quantiles.members]
+    assert not np.allclose(first[0], first[1])
+    assert not np.allclose(first[1], first[2])
+    learner = make_learner(networks, optimiser)
+    made = decision([[1.0]], [[[0.5]]], [[[1]]], [[1]], observation=[0.5])
+    batch = jax.tree.map(lambda leaf: leaf[None], made)
+
+    @eqx.filter_jit
+    def update(learner):
+        return update_quantiles(
+            algorithm, settings, optimiser, learner, batch, NO_GOAL, jnp.ones(())
+        )[0]
+
+    for _ in range(300):
+        learner = update(learner)
+    learned = learner.networks.quantiles
+    assert isinstance(learned, Ensemble)
+    np.testing.assert_allclose(learned.each(jnp.array([0.5])), np.ones((3, 1, 2)), atol=0.05)
 
 
 def test_a_critic_decides_whose_quantiles_follow():

@@ -69,6 +69,7 @@ def test_a_module_of_ones_own_is_the_trunk_of_both_networks():
     networks = make_networks(KEY, Settings(quantiles=5), trunk, 3, 4, anchored=False)
     assert networks.critic is not None
     for network in (networks.critic, networks.quantiles):
+        assert isinstance(network, Network)
         assert isinstance(network.trunk, Squares)
         assert network.head.weight.shape[0] == 6
     assert networks.critic(jnp.ones(3)).shape == (4,)
@@ -82,6 +83,7 @@ def test_a_function_makes_a_fresh_trunk_for_each_network():
     trunk = make_trunk(make, (), "silu")
     networks = make_networks(KEY, Settings(quantiles=5), trunk, 3, 4, anchored=False)
     assert networks.critic is not None
+    assert isinstance(networks.quantiles, Network)
     first, second = (one.trunk.layers[0].weight for one in (networks.critic, networks.quantiles))
     assert first.shape == (7, 3)
     assert not np.allclose(first, second)

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 import downside as ds
 from downside.exact import FiniteProblem
-from downside.explanation.calibration import HOLDS
+from downside.explanation.calibration import FAILS, HOLDS, NEARLY, UNKNOWN, _verdict
 from downside.explanation.tell import make_source
 
 from ..exact.enumeration import all_paths, mdps
@@ -131,3 +131,20 @@ def test_a_start_state_is_news_where_there_are_several():
     for episode in story.episodes:
         wanted = 0.0 if episode.steps[0].observation[0] == 0 else 0.5
         np.testing.assert_allclose(episode.steps[0].risk.levels, [wanted])
+
+
+@pytest.mark.parametrize(
+    ("gap", "allowed", "verdict"),
+    [
+        (0.05, 0.2, HOLDS),  # small, and chance could have made it
+        (0.29, 0.4, HOLDS),
+        (0.31, 0.4, UNKNOWN),  # chance could have made it, but it is large
+        (0.08, 0.01, NEARLY),
+        (0.28, 0.20, NEARLY),  # a little more than chance would
+        (0.40, 0.30, UNKNOWN),
+        (0.50, 0.30, FAILS),
+        (0.20, 0.01, FAILS),
+    ],
+)
+def test_few_episodes_do_not_make_a_large_gap_hold(gap, allowed, verdict):
+    assert _verdict(gap, allowed, nearly=0.1) == verdict

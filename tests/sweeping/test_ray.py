@@ -5,11 +5,14 @@ import json
 import os
 import subprocess
 import sys
+import types
+import warnings
 
 import numpy as np
 import pytest
 
 import downside as ds
+from downside.sweeping.engines.ray import RayEngine
 
 from ..train.tiny import CHUNK
 from .kills import check_alone, check_ledger, drive, under_fire
@@ -25,6 +28,53 @@ def test_without_ray_the_error_says_what_to_install(monkeypatch, tmp_path):
     monkeypatch.setenv("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")
     with pytest.raises(RuntimeError, match=r"needs Ray: pip install 'downside\[ray\]'"):
         ds.sweep(study(), engine="ray", folder=tmp_path)
+
+
+class _Cluster:
+    """As much of Ray as the engine asks at its start: one machine with two cores."""
+
+    def __init__(self, *, connected: bool):
+        self.connected = connected
+
+    def is_initialized(self):
+        return self.connected
+
+    def init(self, **_):
+        self.connected = True
+
+    def shutdown(self):
+        self.connected = False
+
+    def cluster_resources(self):
+        return {"CPU": 4.0}
+
+    def nodes(self):
+        return [{"Alive": True, "Resources": {"CPU": 2.0}}] * 2 + [
+            {"Alive": False, "Resources": {"CPU": 64.0}}
+        ]
+
+    def remote(self, function):
+        return types.SimpleNamespace(options=lambda **_: function)
+
+
+@pytest.mark.parametrize(
+    ("connected", "cpus", "said"),
+    [
+        (False, 2, None),
+        (False, 3, "No machine of the cluster has 3 CPUs"),
+        (True, 2, "connected to Ray already"),
+    ],
+)
+def test_a_cluster_that_cannot_do_what_is_asked_is_not_waited_for_in_silence(
+    monkeypatch, connected, cpus, said
+):
+    monkeypatch.setitem(sys.modules, "ray", _Cluster(connected=connected))
+    monkeypatch.setitem(sys.modules, "ray.exceptions", types.ModuleType("ray.exceptions"))
+    expected = warnings.catch_warnings() if said is None else pytest.warns(UserWarning, match=said)
+    with expected:
+        if said is None:
+            warnings.simplefilter("error")
+        RayEngine(address="auto", workers=None, cpus_per_cell=cpus, gpus_per_cell=0.0)
 
 
 @needs_ray

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import downside as ds
+from downside.agents import Network
 from downside.envs import GymnasiumFace, GymnasiumVectorFace
 from downside.train.policy import GreedyPolicy
 from downside.train.setup import check_timesteps
@@ -129,6 +130,7 @@ def test_the_preset_of_the_paper_runs_with_a_network_of_ones_own():
     agent.learn(80)  # two chunks: 4 updates after 4 steps of 10 environments each
     assert [one["timesteps"] for one in agent.history] == [40, 80]
     assert agent.networks.critic is None
+    assert isinstance(agent.networks.quantiles, Network)
     assert isinstance(agent.networks.quantiles.trunk, eqx.nn.MLP)
     assert agent.utility is not None
     assert all(np.isfinite(one["value"]) for one in agent.history)

@@ -396,12 +396,22 @@ def test_a_folder_without_a_checkpoint_is_told(tmp_path):
         ds.load(tmp_path)
 
 
-def test_a_checkpoint_of_schema_1_is_read():
-    # Written by version 0.1.0 and never again: whoever raises the schema keeps on reading it.
-    agent = ds.load(HERE / "schema_1", Counter())
+@pytest.mark.parametrize(
+    ("schema", "kind", "then"),
+    [
+        (1, "QRDQN", {"layer_norm": False, "double": False, "ensemble": 1, "exchange": 0.0}),
+        (2, "QRSRM", {"layer_norm": True, "double": True, "ensemble": 1, "exchange": 0.0}),
+    ],
+)
+def test_a_checkpoint_of_an_older_schema_is_read(schema, kind, then):
+    # Written in their time and never again: whoever raises the schema keeps on reading them.
+    agent = ds.load(HERE / f"schema_{schema}", Counter())
+    assert type(agent).__name__ == kind
     assert agent.num_timesteps == 50
     # Settings that came later are as they were then, whatever today's defaults are.
-    assert not agent.settings.layer_norm
-    assert not agent.settings.double
-    assert agent.predict(np.array([0.0, -1.0], np.float32))[0] in (0, 1)
+    assert {name: getattr(agent.settings, name) for name in then} == then
+    observation, _ = agent.wrap(Counter()).reset(seed=0)
+    assert agent.predict(observation)[0] in (0, 1)
     assert jax.tree.leaves(agent.networks)
+    agent.learn(100)  # what it remembers can still be learned from
+    assert agent.num_timesteps == 100

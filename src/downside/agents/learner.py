@@ -14,7 +14,7 @@ from jaxtyping import Array, Bool, Float, Int, Key
 
 from downside._random import stream
 from downside.agents.algorithm import AbstractAlgorithm, Decision, Goal
-from downside.agents.networks import MakeTrunk, Network, Scale, scaled
+from downside.agents.networks import Ensemble, MakeTrunk, Network, Scale, scaled
 from downside.agents.settings import Settings
 from downside.ops import greedy, masked, quantile_huber_loss, return_targets
 
@@ -24,7 +24,7 @@ class Networks(eqx.Module):
 
     critic: Network | None
     """The score of every action; None where the score is computed from the quantiles."""
-    quantiles: Network
+    quantiles: Network | Ensemble
     """The quantiles of every action's return."""
     anchored: bool = eqx.field(static=True, default=False)
     """Whether the critic says what an action adds to the score of an episode that is over here:
@@ -57,9 +57,12 @@ def make_networks(
     if settings.critic == "utility":
         trunk = make_trunk(stream(key, "critic trunk"), size)
         critic = Network(trunk, size, (num_actions,))
-    trunk = make_trunk(stream(key, "quantile trunk"), size)
     shape = (num_actions, settings.quantiles)
-    return Networks(critic, Network(trunk, size, shape), anchored and critic is not None)
+    first = stream(key, "quantile trunk")
+    keys = [first] + [jax.random.fold_in(first, i) for i in range(1, settings.ensemble)]
+    members = tuple(Network(make_trunk(own, size), size, shape) for own in keys)
+    quantiles = members[0] if len(members) == 1 else Ensemble(members)
+    return Networks(critic, quantiles, anchored and critic is not None)
 
 
 def make_learner(networks: Networks, optimiser: optax.GradientTransformation) -> Learner:
@@ -180,12 +183,28 @@ def quantile_targets(
         reward: Array, observation: Array, mask: Array, terminated: Array, discount: Array
     ) -> Array:
         best = best_action(algorithm, chooser, observation, mask, goal)
-        after = targets.quantiles(algorithm.view(observation, goal))[best]
+        after = _cautious(algorithm, targets.quantiles, observation, best, goal)
         return return_targets(reward, after, gamma=discount, terminated=terminated)
 
     parts = (decision.rewards, decision.next_observations, decision.next_masks)
     sampled = jax.vmap(jax.vmap(of_outcome))(*parts, decision.terminated, decision.discounts)
     return sampled.reshape(sampled.shape[0], -1)
+
+
+def _cautious(
+    algorithm: AbstractAlgorithm,
+    network: Network | Ensemble,
+    observation: Float[Array, " d"],
+    action: Int[Array, ""],
+    goal: Goal,
+) -> Float[Array, " N"]:
+    """The quantiles of an action; of several networks, from the one that scores it lowest: what is
+    chosen because it looks best looks too good, and seldom to all of them."""
+    seen = algorithm.view(observation, goal)
+    if not isinstance(network, Ensemble):
+        return network(seen)[action]
+    each = network.each(seen)[:, action]
+    return each[jnp.argmin(algorithm.quantile_scores(each, observation, goal))]
 
 
 # --- updates ----------------------------------------------------------------------------------
@@ -252,7 +271,10 @@ def update_quantiles(
         decisions
     )
 
-    def loss(network: Network) -> Array:
+    def loss(network: Network | Ensemble) -> Array:
+        if isinstance(network, Ensemble):  # each by itself, or they would not differ
+            return jnp.stack([loss(member) for member in network.members]).sum()
+
         def of_one(decision: Decision, wanted: Array) -> Array:
             quantiles = network(algorithm.view(decision.observation, goal), decision.actions)
             losses = jax.vmap(
@@ -282,21 +304,19 @@ def update_quantiles(
     return learner, value
 
 
-def _trainable(network: Network | None) -> Any:
+def _trainable(network: Network | Ensemble | None) -> Any:
     return eqx.filter(network, eqx.is_inexact_array)
 
 
 def _step(
-    optimiser: optax.GradientTransformation, moments: Any, network: Network, loss: Any
-) -> tuple[Network, Any, Float[Array, ""]]:
+    optimiser: optax.GradientTransformation, moments: Any, network: Any, loss: Any
+) -> tuple[Any, Any, Float[Array, ""]]:
     value, gradient = eqx.filter_value_and_grad(loss)(network)
     change, moments = optimiser.update(gradient, moments, _trainable(network))
     return eqx.apply_updates(network, change), moments, value
 
 
-def _follow(
-    settings: Settings, count: Int[Array, ""], slow: Network | None, fast: Network
-) -> Network:
+def _follow(settings: Settings, count: Int[Array, ""], slow: Any, fast: Any) -> Any:
     rate = jnp.where(count % settings.target_interval == 0, settings.target_rate, 0.0)
 
     def follow(old: Any, new: Any) -> Any:

@@ -2,7 +2,7 @@
 
 import functools
 from collections.abc import Callable
-from typing import Any
+from typing import Any, overload
 
 import equinox as eqx
 import jax
@@ -141,6 +141,29 @@ class Network(eqx.Module):
         return scale.output_mean + scale.output_spread * outputs
 
 
+class Ensemble(eqx.Module):
+    """Several networks for one thing, each with a start of its own; together they say the mean."""
+
+    members: tuple[Network, ...]
+
+    @property
+    def scale(self) -> Scale:
+        """That of each."""
+        return self.members[0].scale
+
+    def __call__(
+        self, observation: Float[Array, " d"], actions: Int[Array, " b"] | None = None
+    ) -> Float[Array, "..."]:
+        """The mean of what they say; of quantiles, level by level."""
+        return self.each(observation, actions).mean(axis=0)
+
+    def each(
+        self, observation: Float[Array, " d"], actions: Int[Array, " b"] | None = None
+    ) -> Float[Array, "k ..."]:
+        """What each of them says."""
+        return jnp.stack([member(observation, actions) for member in self.members])
+
+
 def _pick(outputs: Float[Array, "A ..."], actions: Int[Array, " b"]) -> Float[Array, "b ..."]:
     """The outputs of some actions. Not by an index: its way back would be a slow scatter."""
     chosen = jax.nn.one_hot(actions, outputs.shape[0], dtype=outputs.dtype)
@@ -149,8 +172,14 @@ def _pick(outputs: Float[Array, "A ..."], actions: Int[Array, " b"]) -> Float[Ar
     return chosen @ outputs
 
 
-def scaled(network: Network, scale: Scale) -> Network:
+@overload
+def scaled(network: Network, scale: Scale) -> Network: ...
+@overload
+def scaled(network: Ensemble, scale: Scale) -> Ensemble: ...
+def scaled(network: Network | Ensemble, scale: Scale) -> Network | Ensemble:
     """The network with another idea of what the numbers look like."""
+    if isinstance(network, Ensemble):
+        return Ensemble(tuple(scaled(member, scale) for member in network.members))
     return eqx.tree_at(lambda one: one.scale, network, scale)
 
 

@@ -1,12 +1,13 @@
 """The settings of an agent: one frozen dataclass, a docstring per field, two presets."""
 
 import dataclasses
-import difflib
 import math
 from collections.abc import Mapping
 from typing import Any, Literal
 
 import numpy as np
+
+from downside._names import did_you_mean
 
 ACTIVATIONS = ("silu", "relu", "gelu", "tanh")
 OPTIMISERS = ("muon", "adam")
@@ -63,6 +64,9 @@ class Settings:
     double: bool = False
     """Whether the online networks choose the action that the target networks are asked about: the
     best of noisy scores is too good, and where nothing can be simulated they are noisy."""
+    ensemble: int = 1
+    """Quantile networks that learn side by side. They act by their mean; targets come from the one
+    that scores the chosen action lowest, against scores that are too good."""
     n_steps: int = 1
     """Steps that are taken as one transition before the networks are asked what follows; more than
     one only where nothing can be simulated."""
@@ -96,6 +100,10 @@ class Settings:
     relabel: float = 0.25
     """Standard deviation of what is added to the remembered accumulated reward (or target): the
     environment does not see it, so a decision teaches about many of them."""
+    exchange: float = 0.0
+    """Share of the sampled decisions that are taken with the memory of another one, so that what a
+    state is worth is not mistaken for what those who came there had earned; only where nothing can
+    be simulated."""
 
     # --- the outer step -----------------------------------------------------------------------
     outer: Literal["simulated", "lived", "learned"] = "simulated"
@@ -155,6 +163,7 @@ PAPER: Mapping[str, Any] = {
     "target_interval": 500,
     "double": False,
     "n_steps": 1,
+    "ensemble": 1,
     "updates_per_step": 1,
     "update_interval": 1,
     "near_greedy": 0,
@@ -166,6 +175,7 @@ PAPER: Mapping[str, Any] = {
     "exploration_final": 0.05,
     "exploration_fraction": 0.5,
     "relabel": 0.0,
+    "exchange": 0.0,
     "outer": "learned",
     "outer_interval": 1000,
     "outer_rate": 1.0,
@@ -191,6 +201,7 @@ LIVED: Mapping[str, Any] = {
     "target_interval": 1,
     "double": True,
     "n_steps": 1,
+    "ensemble": 1,
     "updates_per_step": 4,
     "near_greedy": 0,
     "random_actions": 0,
@@ -203,6 +214,7 @@ LIVED: Mapping[str, Any] = {
     "exploration_final": 0.02,
     "exploration_fraction": 0.1,
     "relabel": 0.25,
+    "exchange": 0.5,
     "outer": "learned",
     "outer_interval": 500,
     "shifts": 1,
@@ -227,13 +239,13 @@ def settings(
     if preset not in PRESETS:
         raise ValueError(
             f"`preset` must be one of {', '.join(PRESETS)}, got {preset!r}."
-            f"{_did_you_mean(str(preset), PRESETS)}"
+            f"{did_you_mean(str(preset), PRESETS)}"
         )
     names = [field.name for field in dataclasses.fields(Settings)]
     for name, value in changes.items():
         if name not in names:
             raise TypeError(
-                f"There is no setting `{name}`.{_did_you_mean(name, names)} The settings are: "
+                f"There is no setting `{name}`.{did_you_mean(name, names)} The settings are: "
                 f"{', '.join(names)}."
             )
         if name in fixed and value != fixed[name]:
@@ -244,13 +256,9 @@ def settings(
     return Settings(**{**PRESETS[preset], **own, **changes, **fixed})
 
 
-def _did_you_mean(name: str, known: Any) -> str:
-    close = difflib.get_close_matches(name, list(known), n=1)
-    return f" Did you mean {close[0]!r}?" if close else ""
-
-
 _WHOLE: Mapping[str, int] = {
     "quantiles": 1,
+    "ensemble": 1,
     "batch_size": 1,
     "target_interval": 1,
     "n_steps": 1,
@@ -290,6 +298,7 @@ _REAL: Mapping[str, tuple[float, float, bool]] = {
     "exploration_final": (0.0, 1.0, True),
     "exploration_fraction": (0.0, 1.0, True),
     "relabel": (0.0, math.inf, True),
+    "exchange": (0.0, 1.0, True),
     "outer_rate": (0.0, 1.0, False),
     "shift_span": (0.0, math.inf, True),
     "neutral_fraction": (0.0, 1.0, True),
@@ -327,7 +336,7 @@ def tidy(name: str, value: Any) -> Any:
         if value not in _CHOICES[name]:
             raise ValueError(
                 f"`{name}` must be one of {', '.join(_CHOICES[name])}, got {value!r}."
-                f"{_did_you_mean(str(value), _CHOICES[name])}"
+                f"{did_you_mean(str(value), _CHOICES[name])}"
             )
         return value
     if name == "hidden":

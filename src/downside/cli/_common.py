@@ -1,8 +1,9 @@
 """What several commands need."""
 
-import difflib
 import json
 from typing import Any
+
+from downside._names import did_you_mean
 
 
 def as_parameters(pairs: tuple[str, ...]) -> dict[str, Any]:
@@ -45,9 +46,8 @@ def changed_settings(command: Any) -> dict[str, Any]:
 
 def unknown(kind: str, name: str, known: tuple[str, ...]) -> str:
     """A sentence on a name that does not exist, with the closest one that does."""
-    near = difflib.get_close_matches(name, known, n=1)
-    hint = f"Did you mean {near[0]!r}?" if near else f"There are: {', '.join(known)}."
-    return f"There is no {kind} {name!r}. {hint}"
+    hint = did_you_mean(name, known) or f" There are: {', '.join(known)}."
+    return f"There is no {kind} {name!r}.{hint}"
 
 
 def print_json(data: Any) -> None:

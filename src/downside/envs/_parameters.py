@@ -1,12 +1,12 @@
 """Fields that hold an environment's parameters, and the sentences for bad ones."""
 
-import difflib
 import math
 import numbers
-from collections.abc import Iterable
 from typing import Any
 
 import equinox as eqx
+
+from downside._names import did_you_mean
 
 
 def as_float(value: Any) -> Any:
@@ -74,19 +74,6 @@ def check_choice(name: str, value: Any, allowed: tuple[str, ...], remedy: str) -
     names = " or ".join(repr(one) for one in allowed)
     hint = did_you_mean(str(value), allowed)
     raise _error(value, f"`{name}` must be {names}, got {value!r}.{hint} {remedy}", right=str)
-
-
-def closest(name: str, known: Iterable[str]) -> str | None:
-    """The known name closest to `name`, whatever the case; None if none is close."""
-    lowered = {one.lower(): one for one in known}
-    close = difflib.get_close_matches(name.lower(), list(lowered), n=1, cutoff=0.6)
-    return lowered[close[0]] if close else None
-
-
-def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """` Did you mean ...?` with the closest known name, or nothing."""
-    close = closest(name, known)
-    return f" Did you mean {close!r}?" if close else ""
 
 
 def _error(value: Any, sentence: str, right: type = numbers.Real) -> Exception:

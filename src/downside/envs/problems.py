@@ -4,7 +4,7 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
-from downside.envs._parameters import did_you_mean
+from downside._names import did_you_mean
 from downside.envs.american_put import AmericanPut
 from downside.envs.cliff_walk import CliffWalk
 from downside.envs.core import AbstractJaxEnv

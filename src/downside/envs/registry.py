@@ -6,8 +6,8 @@ from typing import Any
 
 import gymnasium as gym
 
+from downside._names import closest
 from downside._registration import JAX_IDS, LUNAR_ID
-from downside.envs._parameters import closest
 from downside.envs.augment import JaxReturnAware, JaxTargetAware
 from downside.envs.core import AbstractJaxEnv
 from downside.envs.gymnasium_face import GymnasiumFace

@@ -26,11 +26,13 @@ from downside.explanation.moments import AbstractSource, Moment
 from downside.explanation.words import number, percent
 from downside.risk import AbstractSpectralRisk, Distribution
 
-HOLDS, NEARLY, FAILS = "holds", "nearly holds", "does not hold"
+HOLDS, NEARLY, UNKNOWN, FAILS = "holds", "nearly holds", "cannot be told yet", "does not hold"
 _NEARLY_LEVEL = 0.10
 """A level that is off by a tenth of itself still says the right thing in words."""
 _NEARLY_VALUE = 0.1
 """In standard deviations of the return."""
+_FAR = 3.0
+"""A gap so many times larger than nearly right does not hold because chance could make it too."""
 _FALSE_ALARM = 0.01
 """How often distributions without fault may look faulty, over all times together."""
 _MOST_TIMES = 41
@@ -119,8 +121,9 @@ class Calibration:
 
     @property
     def verdict(self) -> str:
-        """The worst of the verdicts: "holds", "nearly holds" or "does not hold"."""
-        order = (HOLDS, NEARLY, FAILS)
+        """The worst of the verdicts: "holds", "nearly holds", "cannot be told yet" (the gap is
+        large, but so few episodes can make it by chance) or "does not hold"."""
+        order = (HOLDS, NEARLY, UNKNOWN, FAILS)
         return order[max(order.index(one) for one in self.verdicts.values())]
 
     @property
@@ -129,6 +132,7 @@ class Calibration:
         opening = {
             HOLDS: "The explanation can be relied on.",
             NEARLY: "The explanation is right in its main lines, but not in its last digits.",
+            UNKNOWN: "So few episodes cannot tell whether the explanation can be relied on.",
             FAILS: "Do not rely on this explanation: what the agent expects is not what happens.",
         }
         gap, _, time = self.deviations
@@ -160,9 +164,11 @@ def _worst(gaps: np.ndarray, allowed: np.ndarray) -> int:
 
 
 def _verdict(gap: float, allowed: float, nearly: float) -> str:
-    if gap <= allowed + 1e-9:
-        return HOLDS
-    return NEARLY if gap <= max(nearly, 1.5 * allowed) else FAILS
+    if gap > max(nearly, 1.5 * allowed):
+        return FAILS
+    if gap > max(_FAR * nearly, 1e-9):
+        return UNKNOWN
+    return HOLDS if gap <= allowed + 1e-9 else NEARLY
 
 
 def calibrate(

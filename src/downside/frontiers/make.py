@@ -18,10 +18,9 @@ from downside.frontiers.mixtures import mixtures
 from downside.risk import AbstractSpectralRisk, as_risk
 from downside.runs import (
     EVALUATION_SEED,
-    describe_run,
+    check_same_run,
     is_valued,
     keep_run,
-    read_run,
     run_folder,
     run_returns,
 )
@@ -207,9 +206,7 @@ class _Work:
         home = self._home(agent)
         if home is None or not saved_in(home):
             return None
-        about = read_run(home)
-        wanted = describe_run(agent, self.total_timesteps, self.episodes)
-        _check_same(home, about, wanted)
+        about = check_same_run(agent, home, self.total_timesteps)
         if about.get("episodes") == self.episodes and is_valued(home, self.episodes):
             found = _labelled(run_returns(home), agent)
             source = functools.partial(self._load, home, agent)
@@ -252,17 +249,3 @@ class _Work:
 def _labelled(found: Evaluation, agent: Agent) -> Evaluation:
     label = f"{agent.risk}, seed {agent.seed}"
     return dataclasses.replace(found, label=label, aligned=agent.aligned)
-
-
-def _check_same(home: Path, about: Mapping[str, Any], wanted: Mapping[str, Any]) -> None:
-    """Refuses to take a run for one that was trained in another way."""
-    names = ("agent", "env", "risk", "seed", "total_timesteps")
-    pairs = {name: (about.get(name), wanted[name]) for name in names}
-    before = about.get("settings") or {}
-    pairs |= {name: (before.get(name), value) for name, value in wanted["settings"].items()}
-    apart = [f"{name} {old!r}, now {new!r}" for name, (old, new) in pairs.items() if old != new]
-    if apart:
-        raise ValueError(
-            f"`folder` has a run that was trained in another way: {home} has {'; '.join(apart)}. "
-            "Take another folder, or delete that run."
-        )

@@ -9,11 +9,11 @@
 Nothing here evaluates code: the text is cut into tokens and read by hand.
 """
 
-import difflib
 import math
 import re
 from typing import Any, NamedTuple, NoReturn
 
+from downside._names import did_you_mean
 from downside.risk.base import AbstractSpectralRisk
 from downside.risk.combination import WeightedSum
 from downside.risk.registry import names
@@ -153,9 +153,8 @@ class _Reader:
         known = names()
         entry = known.get(token.text.lower())
         if entry is None:
-            near = difflib.get_close_matches(token.text.lower(), known, n=1)
-            hint = f"Did you mean {near[0]!r}?" if near else f"There are: {', '.join(known)}."
-            self.fail(f"There is no risk measure {token.text!r}. {hint}", token.position)
+            hint = did_you_mean(token.text, known) or f" There are: {', '.join(known)}."
+            self.fail(f"There is no risk measure {token.text!r}.{hint}", token.position)
         first = self.tokens[min(self.at + 1, len(self.tokens) - 1)].position
         positional: list[float] = []
         named: dict[str, float] = {}

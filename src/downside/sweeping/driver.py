@@ -12,7 +12,7 @@ from typing import Any
 from rich.table import Table
 
 from downside._files import write_text
-from downside.envs._parameters import did_you_mean
+from downside._names import did_you_mean
 from downside.evaluation.bootstrap import whole_number
 from downside.sweeping.cells import ERROR, Cell, note, state
 from downside.sweeping.engines.base import ENGINES, AbstractEngine, Report, make_engine

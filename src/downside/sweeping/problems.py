@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterable, Mapping
 
-from downside.envs._parameters import did_you_mean
+from downside._names import did_you_mean
 from downside.sweeping.lines import Path
 
 

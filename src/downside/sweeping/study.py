@@ -24,9 +24,9 @@ from pathlib import Path
 from typing import Any
 
 from downside._files import write_text
+from downside._names import did_you_mean
 from downside.agents import PRESETS, Settings
 from downside.agents.settings import tidy
-from downside.envs._parameters import did_you_mean
 from downside.risk import parse
 from downside.sweeping.cells import Cell
 from downside.sweeping.environments import Environment, read_environment

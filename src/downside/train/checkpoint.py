@@ -19,7 +19,7 @@ import safetensors.numpy
 
 from downside._files import whole_file
 
-SCHEMA = 2
+SCHEMA = 3
 """Version of what is written here; raised when files of the one before need another reading."""
 SUFFIX = ".safetensors"
 _LARGEST_ABOUT = 64 * 2**20
@@ -82,16 +82,20 @@ def read(path: str | Path) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
 def _upgraded(
     path: Path, arrays: dict[str, np.ndarray], about: dict[str, Any]
 ) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
-    """The arrays and the settings as this version has them."""
-    if about["schema"] > 1:
+    """The arrays and the settings as this version has them: where there was no setting yet, what
+    was done then; today's defaults may be others."""
+    if about["schema"] >= SCHEMA:
         return arrays, about
     try:
-        # What there was no setting for yet; today's defaults may be others.
-        settings = {"layer_norm": False, "n_steps": 1, "double": False, **about["settings"]}
-        before = arrays.get(".replay.storage.discount_so_far")
-        if before is not None:  # transitions did not know what follows them
-            arrays[".replay.storage.discount"] = np.full_like(before, float(settings["gamma"]))
-            arrays[".replay.successor"] = np.full(before.shape, -1)
+        settings = about["settings"]
+        if about["schema"] < 3:
+            settings = {"ensemble": 1, "exchange": 0.0, **settings}
+        if about["schema"] < 2:
+            settings = {"layer_norm": False, "n_steps": 1, "double": False, **settings}
+            before = arrays.get(".replay.storage.discount_so_far")
+            if before is not None:  # transitions did not know what follows them
+                arrays[".replay.storage.discount"] = np.full_like(before, float(settings["gamma"]))
+                arrays[".replay.successor"] = np.full(before.shape, -1)
     except (KeyError, TypeError, ValueError) as error:
         raise CheckpointError(f"{path} does not say its settings: {error!r}.") from error
     return arrays, {**about, "settings": settings}

@@ -78,6 +78,7 @@ def compiled_round(
         def one(leaves: list[Array], batch: tuple[Samples, Array]) -> tuple[list[Array], Array]:
             learner: Learner = whole(leaves, learner_tree, learner_rest)
             samples, noise = batch
+            samples = _exchanged(samples, round(settings.exchange * settings.batch_size))
             decisions = jax.vmap(lambda lived, amount: _decision(algorithm, goal, lived, amount))(
                 samples, settings.relabel * unit * noise
             )
@@ -103,6 +104,19 @@ def compiled_round(
 def _split(tree: Any) -> tuple[Any, Any]:
     arrays, rest = eqx.partition(tree, eqx.is_array)
     return jax.tree.structure(arrays), rest
+
+
+def _exchanged(samples: Samples, count: int) -> Samples:
+    """The first `count` of them each with the memory of the one before it; any two are strangers,
+    as samples come in no order."""
+
+    def exchange(memory: Any) -> Array:
+        return jnp.concatenate([jnp.roll(memory[:count], 1), memory[count:]])
+
+    return samples._replace(
+        accumulated=exchange(samples.accumulated),
+        discount_so_far=exchange(samples.discount_so_far),
+    )
 
 
 def _decision(

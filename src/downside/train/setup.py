@@ -18,7 +18,11 @@ _NOT_HOSTED: Mapping[str, tuple[Any, ...]] = {
     "rescale_until": (0.0,),
 }
 """What is left where an environment cannot be simulated from any state."""
-_NOT_IN_JAX: Mapping[str, tuple[Any, ...]] = {"n_steps": (1,), "outer": ("simulated", "learned")}
+_NOT_IN_JAX: Mapping[str, tuple[Any, ...]] = {
+    "n_steps": (1,),
+    "exchange": (0.0,),
+    "outer": ("simulated", "learned"),
+}
 """What is left where it can."""
 
 

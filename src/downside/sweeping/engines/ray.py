@@ -5,6 +5,7 @@ to do and how it went.
 """
 
 import os
+import warnings
 from collections.abc import Mapping
 from typing import Any
 
@@ -56,6 +57,17 @@ class RayEngine(AbstractEngine):
                 f"`cpus_per_cell` and `gpus_per_cell` must be at most what this machine has, got "
                 f"{cpus_per_cell} and {gpus_per_cell:g}. For a cluster pass its `address`."
             )
+        if address is not None and not self._owned:
+            warnings.warn(
+                f"This program is connected to Ray already: `address` ({address!r}) is not used.",
+                stacklevel=2,
+            )
+        if not self._has_room():
+            warnings.warn(
+                f"No machine of the cluster has {cpus_per_cell} CPUs and {gpus_per_cell:g} GPUs "
+                "(`cpus_per_cell`, `gpus_per_cell`): runs wait until one joins.",
+                stacklevel=2,
+            )
         self._task = ray.remote(_work).options(
             num_cpus=cpus_per_cell,
             num_gpus=gpus_per_cell,
@@ -67,6 +79,13 @@ class RayEngine(AbstractEngine):
         there = self._ray.cluster_resources()
         fit = int(there.get("CPU", 0) // self._cpus)
         return min(fit, int(there.get("GPU", 0) // self._gpus)) if self._gpus else fit
+
+    def _has_room(self) -> bool:
+        """Whether a run fits on a single machine of the cluster."""
+        machines = [one["Resources"] for one in self._ray.nodes() if one["Alive"]]
+        return any(
+            one.get("CPU", 0) >= self._cpus and one.get("GPU", 0) >= self._gpus for one in machines
+        )
 
     @property
     def room(self) -> int:
