@@ -9,7 +9,7 @@ import pytest
 
 import downside as ds
 from downside.train.host_memory import HostReplay, Ring, Samples
-from downside.train.hosted_compiled import outer_step
+from downside.train.hosted_compiled import exchanged, outer_step
 from downside.train.hosted_run import HostedRun, with_starts
 
 from .toys import Assorted, Counter, Faulty, Masked, Noisy
@@ -84,6 +84,28 @@ def test_several_steps_are_taken_as_one():
     sampled = replay.sample(np.random.default_rng(0), (200,), 2)
     found = {int(s): r for s, r in zip(sampled.accumulated, sampled.reward, strict=True)}
     assert found == {2: 3.5, 95: 95, 3: 5, 20: 35, 4: 6.5, 30: 50, 5: 5, 40: 40}
+
+
+def test_some_transitions_are_taken_with_the_memory_of_another():
+    # The first three of five hand theirs round; what happened to each stays as it was.
+    count = np.arange(5.0)
+    lived = Samples(
+        count[:, None],
+        10 + count,
+        0.5 + count / 10,
+        np.arange(5),
+        20 + count,
+        30 + count[:, None],
+        np.ones((5, 2), bool),
+        np.zeros(5, bool),
+        np.full(5, 0.9),
+    )
+    got = exchanged(lived, 3)
+    np.testing.assert_allclose(got.accumulated, [12, 10, 11, 13, 14])
+    np.testing.assert_allclose(got.discount_so_far, [0.7, 0.5, 0.6, 0.8, 0.9])
+    for name in set(Samples._fields) - {"accumulated", "discount_so_far"}:
+        np.testing.assert_array_equal(getattr(got, name), getattr(lived, name))
+    assert all(map(np.allclose, exchanged(lived, 0), lived))
 
 
 def test_a_small_replay_does_not_link_to_what_was_overwritten():
@@ -190,6 +212,15 @@ def test_what_needs_a_simulator_is_refused():
         ds.QRSRM(Counter(), risk="cvar(0.5)", outer="simulated")
 
 
+def test_a_module_as_network_is_one_and_a_function_makes_as_many_as_are_asked_for():
+    module = eqx.nn.MLP(2, 8, 8, 1, key=jax.random.key(0))
+    assert ds.QRDQN(Counter(), network=module).settings.ensemble == 1
+    with pytest.raises(ValueError, match="`ensemble` must be 1 with a `network` that is a module"):
+        ds.QRDQN(Counter(), network=module, ensemble=2)
+    made = ds.QRDQN(Counter(), network=lambda key, size: eqx.nn.MLP(size, 8, 8, 1, key=key))
+    assert made.settings.ensemble == 2
+
+
 def test_another_environment_must_have_the_same_spaces():
     agent = ds.QRDQN(Counter(), **SMALL)
     with pytest.raises(ValueError, match=r"`env` must have observations of shape \(2,\) and 2"):
@@ -208,8 +239,8 @@ def test_episodes_are_valued_in_as_many_environments_as_there_are():
 def test_the_update_ratio_does_not_depend_on_the_number_of_environments():
     one = ds.QRDQN(gym.make("CartPole-v1")).settings
     many = ds.QRDQN("CartPole-v1").settings
-    assert (one.updates_per_step, one.update_interval, one.num_envs) == (1, 2, 1)
-    assert (many.updates_per_step, many.update_interval, many.num_envs) == (4, 1, 8)
+    assert (one.updates_per_step, one.update_interval, one.num_envs) == (1, 4, 1)
+    assert (many.updates_per_step, many.update_interval, many.num_envs) == (2, 1, 8)
     more = ds.QRDQN("CartPole-v1", num_envs=32).settings
     handed = ds.QRDQN(gym.make_vec("CartPole-v1", num_envs=32, vectorization_mode="sync")).settings
     assert more == handed

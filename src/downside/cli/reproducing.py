@@ -37,6 +37,9 @@ class Reproduce:
     """Tiny agents that learn next to nothing, to see that all of it runs."""
     only: str = ""
     """A part of the names of the agents to train, such as QR-DQN; the others are left out."""
+    timesteps: int | None = None
+    """Environment steps of each lunar lander, 500,000 if not given; others get a table of their
+    own."""
     results: Path | None = None
     """Where results are read and written: `results`, or `runs/quick` with --quick."""
 
@@ -48,11 +51,14 @@ class Reproduce:
         name = self.name.replace("_", "-")
         if name not in _NAMES:
             raise ValueError(unknown("experiment", self.name, _NAMES))
+        if self.timesteps is not None and name != "lunar":
+            raise ValueError(f"`timesteps` must be left out for {name}: it is for lunar only.")
         options = Options(
             results=self.results,
             seeds=self.seeds,
             preset=self.preset,
             quick=self.quick,
             only=self.only,
+            timesteps=self.timesteps,
         )
         run(PAPER if name == "all" else (name,), options)

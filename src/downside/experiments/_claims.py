@@ -247,6 +247,12 @@ CLAIMS: tuple[Claim, ...] = (
         )
         for level in ("0.5", "0.2")
     ),
+    Claim(
+        "the lander: agents for the worst 20% are above QR-DQN there",
+        "lunar",
+        "better",
+        tuple(Pair(f"QR-SRM {one}", "QR-DQN", FIFTH) for one in (MIXED, FIFTH)),
+    ),
     *(
         Claim(
             f"the lander: half mean, half worst 20% is best by `{measure}`",

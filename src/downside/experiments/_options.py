@@ -25,12 +25,16 @@ class Options:
     """Tiny agents that learn next to nothing, to see that all of it runs."""
     only: str = ""
     """A part of the names of the agents to train; the others are left out."""
+    timesteps: int | None = None
+    """Environment steps of each lunar lander; the experiment's own if None."""
     bar: "StudyBar | None" = None
     """Where progress is shown, if several experiments share a bar."""
 
     def __post_init__(self):
         if any(isinstance(seed, bool) or seed < 0 for seed in self.seeds):
             raise ValueError(f"`seeds` must be whole numbers >= 0, got {self.seeds}.")
+        if self.timesteps is not None and self.timesteps < 1:
+            raise ValueError(f"`timesteps` must be a whole number >= 1, got {self.timesteps}.")
         if self.preset not in ("default", "paper", "both"):
             raise ValueError(f"`preset` must be 'default', 'paper' or 'both', got {self.preset!r}.")
 

@@ -8,10 +8,11 @@ from pathlib import Path
 
 from jinja2 import StrictUndefined, Template
 
-from downside.experiments._book import NO_PRESETS, Book, Range
+from downside.experiments._book import NO_PRESETS, Book, Range, mean_range
 from downside.experiments._claims import CLAIMS, Claim, Verdict, judge
 from downside.experiments._paper import PaperTable, example3_levels, paper_table
-from downside.experiments._study import read_rows, select
+from downside.experiments._study import read_rows, select, values
+from downside.experiments.lunar import SB3, SB3_TIMESTEPS
 
 PRESETS = ("default", "paper")
 STUDIES = {
@@ -163,7 +164,28 @@ class Page:
                 lines.append([row.replace("*", r"\*"), *cells])
             header = ("ours (the paper's)", *(f"`{one}`" for one in table.measures))
             parts += ["", _table(header, lines), self._figure("lunar", "All agents")]
+        parts += self._beside_sb3()
         return "\n".join(parts)
+
+    def _beside_sb3(self) -> list[str]:
+        """QR-DQN at the number of steps at which there is something to compare it with."""
+        path = self.folder / f"lunar-lander-{SB3_TIMESTEPS}.csv"
+        rows, cells = read_rows(path), []
+        for measure in SB3:
+            own = values(rows, row="QR-DQN", measure=measure)
+            cells.append(_interval(mean_range(own), 1) if own.size else "not yet run")
+        header = (f"{SB3_TIMESTEPS:,} steps", *(f"`{measure}`" for measure in SB3))
+        theirs = ["stable-baselines3-contrib, one run", *(f"{value}" for value in SB3.values())]
+        seeds = len({row["seed"] for row in rows})
+        return [
+            "",
+            "What a user would take instead is QR-DQN of stable-baselines3-contrib (three layers "
+            "of 128, 50 quantiles, batches of 128, learning rate 1.5e-3 declining to 0, an update "
+            f"for four steps). Ours after as many steps, {seeds} seeds (`downside reproduce lunar "
+            f"--timesteps {SB3_TIMESTEPS} --only QR-DQN`):",
+            "",
+            _table(header, [["QR-DQN", *cells], theirs]),
+        ]
 
     def _runs(self) -> str:
         lines = []

@@ -101,7 +101,7 @@ class Agent:
         num_envs = env.num_envs if isinstance(env, gym.vector.VectorEnv) else None
         num_envs = 1 if num_envs is None and isinstance(env, gym.Env) else num_envs
         self.settings: Settings = agent_settings(
-            self.algorithm_class, preset, changes, core is not None, num_envs
+            self.algorithm_class, preset, changes, core is not None, num_envs, network
         )
         self.env: AbstractJaxEnv | gym.vector.VectorEnv
         self._loop: Loop

@@ -78,7 +78,7 @@ def compiled_round(
         def one(leaves: list[Array], batch: tuple[Samples, Array]) -> tuple[list[Array], Array]:
             learner: Learner = whole(leaves, learner_tree, learner_rest)
             samples, noise = batch
-            samples = _exchanged(samples, round(settings.exchange * settings.batch_size))
+            samples = exchanged(samples, round(settings.exchange * settings.batch_size))
             decisions = jax.vmap(lambda lived, amount: _decision(algorithm, goal, lived, amount))(
                 samples, settings.relabel * unit * noise
             )
@@ -106,7 +106,7 @@ def _split(tree: Any) -> tuple[Any, Any]:
     return jax.tree.structure(arrays), rest
 
 
-def _exchanged(samples: Samples, count: int) -> Samples:
+def exchanged(samples: Samples, count: int) -> Samples:
     """The first `count` of them each with the memory of the one before it; any two are strangers,
     as samples come in no order."""
 

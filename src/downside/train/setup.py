@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
+import equinox as eqx
 import numpy as np
 
 from downside.agents import AbstractAlgorithm, Settings, settings
@@ -32,14 +33,21 @@ def agent_settings(
     changes: Mapping[str, Any],
     in_jax: bool,
     num_envs: int | None,
+    network: Any = None,
 ) -> Settings:
     """The preset for this kind of environment, with changes."""
     fixed = dict(algorithm.fixed)
+    one = isinstance(network, eqx.Module)
+    if one and changes.get("ensemble", 1) != 1:
+        raise ValueError(
+            f"`ensemble` must be 1 with a `network` that is a module, got {changes['ensemble']!r}: "
+            "all would start alike. Pass a function (key, observation size) -> module."
+        )
     if in_jax:
         _refuse(changes, _NOT_IN_JAX, "written in JAX", "what follows is simulated there")
         changes = translate(changes, int(changes.get("num_envs", num_envs or 1)))
         return settings(preset, changes, fixed, algorithm.preset)
-    defaults = dict(LIVED)
+    defaults = {**LIVED, "ensemble": 1, "double": True} if one else dict(LIVED)
     if num_envs is not None:
         fixed["num_envs"] = num_envs
     count = tidy("num_envs", num_envs or changes.get("num_envs", LIVED["num_envs"]))
