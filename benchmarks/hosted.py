@@ -21,7 +21,13 @@ from downside.train.hosted_run import HostedRun
 from downside.train.loops import GymnasiumLoop
 
 ENV, ENVIRONMENTS = "downside/WindyLunarLander-v0", 8
-SAME = {"batch_size": 128, "activation": "relu", "layer_norm": False, "double": False}
+SAME = {
+    "batch_size": 128,
+    "activation": "relu",
+    "layer_norm": False,
+    "double": False,
+    "ensemble": 1,
+}
 """As in stable-baselines3-contrib."""
 MANY = (8, 32)
 """Environments side by side when nothing is learned: a call costs the same for all of them."""

@@ -244,7 +244,7 @@ def test_the_update_ratio_does_not_depend_on_the_number_of_environments():
     more = ds.QRDQN("CartPole-v1", num_envs=32).settings
     handed = ds.QRDQN(gym.make_vec("CartPole-v1", num_envs=32, vectorization_mode="sync")).settings
     assert more == handed
-    assert (more.updates_per_step, more.update_interval) == (16, 1)
+    assert (more.updates_per_step, more.update_interval) == (8, 1)
 
 
 LARGER = {
