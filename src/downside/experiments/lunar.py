@@ -1,41 +1,43 @@
 """The windy lunar lander (table 3 of the paper): every row that is asked for, several seeds.
 
-Each cell is a run folder under `runs/lunar/` that is resumed if it was interrupted; what is in
-`results/lunar-lander.csv` is not trained again. With another number of steps than usual, folder and
-table have it in their names.
+A study (`ds.sweep`) over rows and seeds: a run folder each under `runs/lunar/`, one run to a core,
+resumed where it was interrupted. What is in `results/lunar-lander.csv` is not trained again; with
+another number of steps than usual, the table has it in its name.
 """
 
+import collections
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from downside.evaluation import evaluate
 from downside.experiments._options import Options
 from downside.experiments._paper import paper_table
 from downside.experiments._study import Row, read_rows, write_about, write_rows
 from downside.experiments._tables import show, terminal
-from downside.runs import check_same_run, resume_run, train_run
-from downside.train import QRDQN, QRSRM, Agent, QRCVaR, QRiCVaR, load
-from downside.train.callbacks import saved_in
+from downside.risk import parse
+from downside.runs import run_returns
+from downside.sweeping import Sweep, sweep
+from downside.train import load
 
 ENVIRONMENT = "downside/WindyLunarLander-v0"
-GAMMA, TIMESTEPS, EPISODES, EVALUATION_SEED = 0.99, 500_000, 1_000, 5_000
+GAMMA, TIMESTEPS, EPISODES = 0.99, 500_000, 1_000
 MIXTURE = "0.5*cvar(0.2)+0.5*cvar(1.0)"
 MEASURES = ("cvar(1.0)", "cvar(0.5)", "cvar(0.2)", MIXTURE)
-ROWS: dict[str, tuple[type[Agent], str | None]] = {
-    "QR-DQN": (QRDQN, None),
-    f"QR-SRM {MIXTURE}": (QRSRM, MIXTURE),
-    "QR-SRM cvar(0.2)": (QRSRM, "cvar(0.2)"),
-    "QR-SRM cvar(0.5)": (QRSRM, "cvar(0.5)"),
-    "QR-SRM cvar(1.0)": (QRSRM, "cvar(1.0)"),
-    "QR-iCVaR 0.5": (QRiCVaR, "cvar(0.5)"),
-    "QR-iCVaR 0.2": (QRiCVaR, "cvar(0.2)"),
-    "QR-CVaR 1.0": (QRCVaR, "cvar(1.0)"),
-    "QR-CVaR 0.5": (QRCVaR, "cvar(0.5)"),
-    "QR-CVaR 0.2": (QRCVaR, "cvar(0.2)"),
+ROWS: dict[str, tuple[str, str]] = {
+    "QR-DQN": ("qrdqn", "mean"),
+    f"QR-SRM {MIXTURE}": ("qrsrm", MIXTURE),
+    "QR-SRM cvar(0.2)": ("qrsrm", "cvar(0.2)"),
+    "QR-SRM cvar(0.5)": ("qrsrm", "cvar(0.5)"),
+    "QR-SRM cvar(1.0)": ("qrsrm", "cvar(1.0)"),
+    "QR-iCVaR 0.5": ("qricvar", "cvar(0.5)"),
+    "QR-iCVaR 0.2": ("qricvar", "cvar(0.2)"),
+    "QR-CVaR 1.0": ("qrcvar", "cvar(1.0)"),
+    "QR-CVaR 0.5": ("qrcvar", "cvar(0.5)"),
+    "QR-CVaR 0.2": ("qrcvar", "cvar(0.2)"),
 }
-"""The paper's rows, the ones that matter most first."""
+"""The paper's rows: agent and measure, the ones that matter most first."""
 PAPER = paper_table("windy_lunar_lander").figures
 SB3_TIMESTEPS = 300_000
 SB3 = dict(zip(MEASURES, (43.6, 20.1, 4.2, 23.9), strict=True))
@@ -45,58 +47,88 @@ SB3 = dict(zip(MEASURES, (43.6, 20.1, 4.2, 23.9), strict=True))
 
 def main(options: Options) -> bool:
     """Trains, values, writes and prints; there is no optimum to agree with."""
-    rows = tuple(name for name in ROWS if options.only in name)
-    timesteps = options.timesteps or TIMESTEPS
+    timesteps, episodes = options.timesteps or TIMESTEPS, EPISODES
+    names = tuple(name for name in ROWS if options.only in name)
     unusual = "" if timesteps == TIMESTEPS else f"-{timesteps}"
-    folder, path = Path(f"runs/lunar{unusual}"), options.folder / f"lunar-lander{unusual}.csv"
-    seeds = options.seeds_or((0, 1, 2))
+    folder, path = Path("runs/lunar"), options.folder / f"lunar-lander{unusual}.csv"
     if options.quick:
-        rows, timesteps, folder = rows[:1], 3_000, options.folder / "lunar"
-    found = read_rows(path)
-    for seed in seeds:
-        for name in rows:
-            if any(row["row"] == name and int(row["seed"]) == seed for row in found):
-                continue
-            own = _cell(name, seed, timesteps, folder)
-            found = read_rows(path) + own  # another command may have written others meanwhile
-            write_rows(path, found)
-            write_about(
-                path.with_suffix(".json"),
-                "downside reproduce lunar" + (f" --timesteps {timesteps}" if unusual else ""),
-                environment=ENVIRONMENT,
-                gamma=GAMMA,
-                total_timesteps=timesteps,
-                seeds=sorted({int(row["seed"]) for row in found}),
-                episodes=EPISODES,
-            )
-    _show(found)
-    return True
+        names, timesteps, episodes, folder = names[:1], 3_000, 20, options.folder / "lunar"
+    failed: dict[str, str] = {}
+    for seeds, rows in _missing(read_rows(path), names, options.seeds_or((0, 1, 2))).items():
+        made = sweep(_study(rows, seeds, timesteps, episodes), folder=folder, progress_bar=True)
+        failed.update(made.failed)
+        found = read_rows(path) + _values(made)  # others may have been written meanwhile
+        write_rows(path, found)
+        write_about(
+            path.with_suffix(".json"),
+            "downside reproduce lunar" + (f" --timesteps {timesteps}" if unusual else ""),
+            environment=ENVIRONMENT,
+            gamma=GAMMA,
+            total_timesteps=timesteps,
+            seeds=sorted({int(row["seed"]) for row in found}),
+            episodes=episodes,
+        )
+    _show(read_rows(path))
+    for name, error in failed.items():
+        terminal().print(f"{name} failed: {error}", markup=False, soft_wrap=True)
+    return not failed
 
 
-def _cell(name: str, seed: int, timesteps: int, folder: Path) -> list[Row]:
-    """One agent: trained, or gone on with, and valued."""
-    kind, risk = ROWS[name]
-    own = folder / f"{name.replace(' ', '_').replace('*', '')}__{seed}"
-    agent = kind(ENVIRONMENT, risk=risk, seed=seed, gamma=GAMMA)
-    if saved_in(own):
-        check_same_run(agent, own, timesteps)
-        agent = resume_run(own, progress_bar=True)[0]
-    else:
-        train_run(agent, own, total_timesteps=timesteps, episodes=100, progress_bar=True)
-        agent = load(own)
-    valued = evaluate(agent, episodes=EPISODES, seed=EVALUATION_SEED + seed)
-    return [
-        {
-            "row": name,
-            "seed": seed,
-            "measure": measure,
-            "value": round(valued.value(measure), 4),
-            "standard_error": round(valued.standard_error(measure), 4),
-            "timesteps": agent.num_timesteps,
-            "seconds": round(float(agent.history[-1]["seconds"]), 1),
-        }
-        for measure in MEASURES
-    ]
+def _missing(
+    found: Sequence[Row], names: Sequence[str], seeds: Sequence[int]
+) -> dict[tuple[int, ...], list[str]]:
+    """The rows that lack seeds, by the seeds that they lack."""
+    there = {(row["row"], int(row["seed"])) for row in found}
+    out: dict[tuple[int, ...], list[str]] = collections.defaultdict(list)
+    for name in names:
+        lacking = tuple(seed for seed in seeds if (name, seed) not in there)
+        if lacking:
+            out[lacking].append(name)
+    return out
+
+
+def _study(
+    rows: Sequence[str], seeds: Sequence[int], timesteps: int, episodes: int
+) -> dict[str, Any]:
+    return {
+        "study": {
+            "name": "lunar",
+            "seeds": list(seeds),
+            "total_timesteps": timesteps,
+            "episodes": episodes,
+            "measures": list(MEASURES),
+        },
+        "environments": [{"id": ENVIRONMENT}],
+        # QR-DQN maximises the mean, and takes no measure.
+        "agents": [
+            {"name": agent, "gamma": GAMMA} | ({} if agent == "qrdqn" else {"risks": [risk]})
+            for agent, risk in map(ROWS.__getitem__, rows)
+        ],
+    }
+
+
+def _values(made: Sweep) -> list[Row]:
+    """What each finished run is worth, by every measure."""
+    names = {(agent, parse(risk)): name for name, (agent, risk) in ROWS.items()}
+    out: list[Row] = []
+    for cell in made.study.cells:
+        if cell.name in made.failed:
+            continue
+        own = made.folder / cell.name
+        valued, agent = run_returns(own), load(own)
+        out += [
+            {
+                "row": names[cell.agent, parse(cell.risk)],
+                "seed": cell.seed,
+                "measure": measure,
+                "value": round(valued.value(measure), 4),
+                "standard_error": round(valued.standard_error(measure), 4),
+                "timesteps": agent.num_timesteps,
+                "seconds": round(float(agent.history[-1]["seconds"]), 1),
+            }
+            for measure in MEASURES
+        ]
+    return out
 
 
 def _show(rows: list[Row]) -> None:
