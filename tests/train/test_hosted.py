@@ -210,6 +210,8 @@ def test_what_needs_a_simulator_is_refused():
         ds.QRSRM(Counter(), risk="cvar(0.5)", near_greedy=2)
     with pytest.raises(ValueError, match="`outer` must be 'lived' or 'learned' for an environment"):
         ds.QRSRM(Counter(), risk="cvar(0.5)", outer="simulated")
+    with pytest.raises(ValueError, match="`critic` must be 'quantiles' for an environment that"):
+        ds.QRSRM(Counter(), risk="cvar(0.5)", critic="utility")
 
 
 def test_a_module_as_network_is_one_and_a_function_makes_as_many_as_are_asked_for():
@@ -219,6 +221,39 @@ def test_a_module_as_network_is_one_and_a_function_makes_as_many_as_are_asked_fo
         ds.QRDQN(Counter(), network=module, ensemble=2)
     made = ds.QRDQN(Counter(), network=lambda key, size: eqx.nn.MLP(size, 8, 8, 1, key=key))
     assert made.settings.ensemble == 2
+
+
+def test_whoever_plays_in_the_environment_during_training_leaves_no_trace_in_it():
+    # Chunks of 25 steps end in the middle of an episode of four, where the callback plays others.
+    callback = ds.Evaluations(every_steps=1, episodes=3)
+    agent = ds.QRSRM(Counter(), risk="cvar(0.5)", **SMALL).learn(200, callback=callback)
+    assert len(callback.results) == 8
+    run = run_of(agent)
+    assert set(run.episodes.filled()[:, 2]) == {4.0}
+    stored = [np.asarray(leaf)[: int(run.replay.added)] for leaf in run.replay.storage]
+    observations, after = stored[0], stored[5]
+    np.testing.assert_array_equal(after[:, 0], observations[:, 0] + 1)  # time goes on by one
+    np.testing.assert_allclose(stored[2], 0.99 ** observations[:, 0], rtol=1e-5)
+
+
+@pytest.mark.parametrize(("limit", "length"), [(7, 7), (-1, 12)])
+def test_a_changed_time_limit_is_part_of_the_problem(limit, length):
+    gym.register("DownsideTestCounter-v0", Counter, kwargs={"length": 12}, max_episode_steps=10)
+    try:
+        env = gym.make("DownsideTestCounter-v0", max_episode_steps=limit)
+        agent = ds.QRDQN(env, **SMALL)
+        assert dict(agent.origin.parameters) == {"length": 12, "max_episode_steps": limit}
+        again = gym.make(agent.origin.description, **agent.origin.parameters)
+        again.reset(seed=0)
+        steps, over = 0, False
+        while not over:
+            *_, terminated, truncated, _ = again.step(1)
+            steps, over = steps + 1, terminated or truncated
+        assert steps == length
+        plain = ds.QRDQN(gym.make("DownsideTestCounter-v0"), **SMALL)
+        assert "max_episode_steps" not in plain.origin.parameters
+    finally:
+        del gym.registry["DownsideTestCounter-v0"]
 
 
 def test_another_environment_must_have_the_same_spaces():

@@ -9,6 +9,8 @@ import pytest
 import downside as ds
 from downside.train.sb3 import translate
 
+BASE = {"num_envs": 1, "update_interval": 1, "updates_per_step": 1}
+
 
 @pytest.mark.long  # docs/coming-from-sb3.md runs in every test run
 def test_a_script_for_another_library_runs(tmp_path, monkeypatch):
@@ -70,7 +72,7 @@ def test_their_names_become_ours():
         "device": "cpu",
         "kappa": 0.3,
     }
-    assert translate(given, num_envs=1) == {
+    assert translate(given, BASE) == {
         "warmup_steps": 500,
         "target_rate": 0.5,
         "exploration_final": 0.1,
@@ -85,13 +87,29 @@ def test_their_names_become_ours():
 def test_the_interval_of_targets_is_counted_in_updates():
     # 1000 steps are 250 rounds of 4 steps with 2 updates each.
     given = {"train_freq": 4, "gradient_steps": 2, "target_update_interval": 1000}
-    assert translate(given, num_envs=1)["target_interval"] == 500
+    assert translate(given, BASE)["target_interval"] == 500
     # With 8 environments a round is 32 steps, so that they are 32 rounds (1000 / 32, rounded up).
-    assert translate(given, num_envs=8)["target_interval"] == 64
+    assert translate(given, {**BASE, "num_envs": 8})["target_interval"] == 64
+    # What is not said is as it is by default: here 10 rounds of 100 steps with 2 updates each.
+    base = {"num_envs": 25, "update_interval": 4, "updates_per_step": 2}
+    assert translate({"target_update_interval": 1000}, base)["target_interval"] == 20
 
 
 def test_as_many_updates_as_steps():
-    assert translate({"gradient_steps": -1, "train_freq": 4}, num_envs=2)["updates_per_step"] == 8
+    given = {"gradient_steps": -1, "train_freq": 4}
+    assert translate(given, {**BASE, "num_envs": 2})["updates_per_step"] == 8
+
+
+def test_steps_of_theirs_are_steps_whatever_our_defaults():
+    # 8 environments with two updates after each step of all: 1,000 steps are 250 updates.
+    eight = ds.QRDQN("MlpPolicy", "CartPole-v1", target_update_interval=1000).settings
+    assert (eight.target_interval, eight.updates_per_step, eight.num_envs) == (250, 2, 8)
+    one = ds.QRDQN("MlpPolicy", gym.make("CartPole-v1"), target_update_interval=1000).settings
+    assert (one.target_interval, one.updates_per_step, one.update_interval) == (250, 1, 4)
+    ten = ds.QRDQN("CartPole-v1", preset="paper", gradient_steps=-1).settings
+    assert (ten.updates_per_step, ten.num_envs) == (10, 10)
+    ours = ds.QRDQN("downside/CliffWalk-v0", target_update_interval=2560).settings
+    assert ours.target_interval == 10 * ours.updates_per_step
 
 
 def test_what_a_network_may_be_told():

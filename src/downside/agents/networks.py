@@ -146,11 +146,6 @@ class Ensemble(eqx.Module):
 
     members: tuple[Network, ...]
 
-    @property
-    def scale(self) -> Scale:
-        """That of each."""
-        return self.members[0].scale
-
     def __call__(
         self, observation: Float[Array, " d"], actions: Int[Array, " b"] | None = None
     ) -> Float[Array, "..."]:
@@ -162,6 +157,11 @@ class Ensemble(eqx.Module):
     ) -> Float[Array, "k ..."]:
         """What each of them says."""
         return jnp.stack([member(observation, actions) for member in self.members])
+
+
+def members(network: Network | Ensemble) -> tuple[Network, ...]:
+    """The networks that it consists of."""
+    return network.members if isinstance(network, Ensemble) else (network,)
 
 
 def _pick(outputs: Float[Array, "A ..."], actions: Int[Array, " b"]) -> Float[Array, "b ..."]:

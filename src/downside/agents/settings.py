@@ -65,8 +65,9 @@ class Settings:
     """Whether the online networks choose the action that the target networks are asked about: the
     best of noisy scores is too good, and where nothing can be simulated they are noisy."""
     ensemble: int = 1
-    """Quantile networks that learn side by side. They act by their mean; targets come from the one
-    that scores the chosen action lowest, against scores that are too good."""
+    """Quantile networks that learn side by side. Actions are scored by their mean, where quantiles
+    score them; targets come from the one that scores the chosen action lowest, against scores that
+    are too good."""
     n_steps: int = 1
     """Steps that are taken as one transition before the networks are asked what follows; more than
     one only where nothing can be simulated."""

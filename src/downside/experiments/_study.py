@@ -4,7 +4,6 @@ import csv
 import importlib.metadata
 import io
 import json
-import os
 import platform
 from collections.abc import Sequence
 from pathlib import Path
@@ -14,6 +13,7 @@ import numpy as np
 from jaxtyping import Float
 
 from downside._files import write_text
+from downside._machine import cores
 
 Row = dict[str, Any]
 
@@ -29,7 +29,8 @@ def read_rows(path: Path) -> list[Row]:
 def write_rows(path: Path, rows: Sequence[Row]) -> None:
     """Writes all rows, whole or not at all."""
     text = io.StringIO()
-    writer = csv.DictWriter(text, list(rows[0]), lineterminator="\n")
+    columns = list(dict.fromkeys(name for row in rows for name in row))
+    writer = csv.DictWriter(text, columns, lineterminator="\n")
     writer.writeheader()
     writer.writerows(rows)
     write_text(path, text.getvalue())
@@ -64,6 +65,6 @@ def write_about(path: Path, command: str, **facts: Any) -> None:
             for name in ("downside", "jax", "equinox", "optax", "numpy")
         },
         "python": platform.python_version(),
-        "cores": os.cpu_count(),
+        "cores": cores(),
     }
     write_text(path, json.dumps(about, indent=2) + "\n")

@@ -2,7 +2,9 @@
 
 import contextlib
 import dataclasses
+import hashlib
 import itertools
+import json
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -13,7 +15,7 @@ from downside._machine import cores
 from downside.evaluation import Evaluation, evaluate
 from downside.experiments._options import Options
 from downside.experiments._progress import StudyBar
-from downside.experiments._study import Row
+from downside.experiments._study import Row, select
 from downside.train import QRDQN, QRSRM, Agent, DivergenceError, QRCVaR, QRiCVaR
 
 EPISODES, QUICK_EPISODES = 100_000, 2_000
@@ -67,6 +69,8 @@ class Trained(NamedTuple):
     """The agent itself."""
     found: Evaluation
     """Its returns in fresh episodes."""
+    settings: str
+    """What it was made with, in short: `fingerprint`."""
     seconds: float
     """What training took, divided by the number of agents that are trained side by side."""
     watched: list[Any]
@@ -84,6 +88,7 @@ class Trained(NamedTuple):
                 "standard_error": round(self.found.standard_error(measure), 6),
                 "predicted": round(self.agent.history[-1]["predicted"], 6),
                 "seconds": round(self.seconds, 1),
+                "settings": self.settings,
             }
             for measure in measures
         ]
@@ -117,6 +122,43 @@ def agent_of(label: str) -> tuple[str, str]:
     if algorithm == "QR-DQN":
         return algorithm, "cvar(1.0)"
     return algorithm, rest if algorithm == "QR-SRM" else f"cvar({rest})"
+
+
+def is_done(
+    rows: Sequence[Row], env: str, cell: Cell, options: Options, measures: int = 1, **wanted: Any
+) -> bool:
+    """Whether the rows of an agent are there, by so many measures and made as it would be now.
+
+    `wanted` are the entries that tell its rows from others; by default algorithm, objective, seed.
+    """
+    wanted = wanted or {"algorithm": cell.algorithm, "objective": cell.objective}
+    own = select(rows, seed=cell.seed, **wanted)
+    if len(own) < measures:
+        return False
+    now = fingerprint(make_agent(env, cell, options.quick), options.quick)
+    return all(row.get("settings") == now for row in own)
+
+
+def make_agent(env: str, cell: Cell, quick: bool) -> Agent:
+    """The agent of a cell, untrained."""
+    kind = ALGORITHMS[cell.algorithm]
+    return kind(
+        env,
+        risk=None if kind is QRDQN else cell.objective,
+        seed=cell.seed,
+        **{**({"quantiles": 8} if quick else {}), **cell.settings, **(QUICK if quick else {})},
+    )
+
+
+def fingerprint(agent: Agent, quick: bool) -> str:
+    """All settings of an agent and how it is valued, in a few letters: when one of them changes,
+    the agent is another, and what was written of the old one does not count."""
+    about = {**dataclasses.asdict(agent.settings), "episodes": _episodes(quick)}
+    return hashlib.sha256(json.dumps(about, sort_keys=True).encode()).hexdigest()[:8]
+
+
+def _episodes(quick: bool) -> int:
+    return QUICK_EPISODES if quick else EPISODES
 
 
 def train_cells(
@@ -172,15 +214,11 @@ class _Trainer:
         self.workers, self.watch = workers, watch
         self.stop = threading.Event()
         self._compiling: dict[Any, threading.Lock] = {}
+        self._compiled: set[Any] = set()
 
     def __call__(self, cell: Cell) -> Trained | None:
-        quick, kind = self.options.quick, ALGORITHMS[cell.algorithm]
-        agent = kind(
-            self.env,
-            risk=None if kind is QRDQN else cell.objective,
-            seed=cell.seed,
-            **{**({"quantiles": 8} if quick else {}), **cell.settings, **(QUICK if quick else {})},
-        )
+        quick = self.options.quick
+        agent = make_agent(self.env, cell, quick)
         begin = time.perf_counter()
         watched = []
         try:
@@ -194,17 +232,17 @@ class _Trainer:
             return None
         agent.settle()
         seconds = (time.perf_counter() - begin) / self.workers
-        episodes = QUICK_EPISODES if quick else EPISODES
-        found = evaluate(agent, episodes=episodes, seed=EVALUATION_SEED + cell.seed)
+        found = evaluate(agent, episodes=_episodes(quick), seed=EVALUATION_SEED + cell.seed)
         value = found.value(cell.objective)
         self.bar.say(f"{self.title}: {cell}: {value:.4f} in its own measure, {seconds:.0f} s")
-        return Trained(cell, agent, found, seconds, watched)
+        return Trained(cell, agent, found, fingerprint(agent, quick), seconds, watched)
 
     def _steps(self, agent: Agent) -> Iterator[tuple[int, int]]:
         """The outer steps; whoever comes first compiles for those who wait."""
         steps = agent.training()
-        shape = agent._algorithm.objective.levels.shape
-        with self._compiling.setdefault((type(agent), shape, agent.settings), threading.Lock()):
-            first = next(steps)
-        yield first
+        program = type(agent), agent._algorithm.objective.levels.shape, agent.settings
+        with self._compiling.setdefault(program, threading.Lock()):
+            first = [] if program in self._compiled else [next(steps)]
+            self._compiled.add(program)
+        yield from first
         yield from steps

@@ -8,9 +8,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from downside.experiments._options import Options
-from downside.experiments._study import read_rows, select, values, write_about, write_rows
+from downside.experiments._study import read_rows, values, with_agent, write_about, write_rows
 from downside.experiments._tables import show, terminal
-from downside.experiments._training import EPISODES, Cell, train_cells
+from downside.experiments._training import EPISODES, Cell, is_done, train_cells
 from downside.experiments.optimum import ENVIRONMENT, GAMMA
 
 RISKS = ("cvar(0.5)", "cvar(0.2)")
@@ -37,7 +37,8 @@ def main(options: Options) -> bool:
     for one in train_cells(ENVIRONMENT, missing(options), "ablation", options):
         own = {"choice": one.cell.label, **one.rows(one.cell.objective)[0]}
         del own["algorithm"]
-        rows.append(own)
+        # Read again: another command may have written other agents in the meantime.
+        rows = with_agent(read_rows(path), [own], "choice", "objective", "seed")
         write_rows(path, rows)
         write_about(
             path.with_suffix(".json"),
@@ -67,10 +68,15 @@ def missing(options: Options) -> list[Cell]:
     rows = read_rows(options.folder / "ablation.csv")
     choices = list(CHOICES.items())[: 2 if options.quick else None]
     common = {"distribution_fraction": 0.0, "total_timesteps": TIMESTEPS}
-    return [
+    cells = [
         Cell("QR-SRM", risk, seed, {**common, **changes}, label=name)
         for name, changes in choices
         for seed in options.seeds_or((10,))
         for risk in RISKS
-        if options.only in name and not select(rows, choice=name, objective=risk, seed=seed)
+        if options.only in name
+    ]
+    return [
+        one
+        for one in cells
+        if not is_done(rows, ENVIRONMENT, one, options, choice=one.label, objective=one.objective)
     ]

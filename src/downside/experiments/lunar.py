@@ -6,7 +6,7 @@ another number of steps than usual, the table has it in its name.
 """
 
 import collections
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +14,12 @@ import numpy as np
 
 from downside.experiments._options import Options
 from downside.experiments._paper import paper_table
-from downside.experiments._study import Row, read_rows, write_about, write_rows
+from downside.experiments._study import Row, read_rows, with_agent, write_about, write_rows
 from downside.experiments._tables import show, terminal
 from downside.risk import parse
 from downside.runs import run_returns
-from downside.sweeping import Sweep, sweep
+from downside.sweeping import Sweep, read_study, sweep
+from downside.sweeping.cells import Cell
 from downside.train import load
 
 ENVIRONMENT = "downside/WindyLunarLander-v0"
@@ -54,10 +55,16 @@ def main(options: Options) -> bool:
     if options.quick:
         names, timesteps, episodes, folder = names[:1], 3_000, 20, options.folder / "lunar"
     failed: dict[str, str] = {}
-    for seeds, rows in _missing(read_rows(path), names, options.seeds_or((0, 1, 2))).items():
-        made = sweep(_study(rows, seeds, timesteps, episodes), folder=folder, progress_bar=True)
+    whole = _study(names, options.seeds_or((0, 1, 2)), timesteps, episodes)
+    for seeds, rows in _missing(read_rows(path), whole).items():
+        study = _study(rows, seeds, timesteps, episodes)
+        made = sweep(study, folder=folder, progress_bar=True)
         failed.update(made.failed)
-        found = read_rows(path) + _values(made)  # others may have been written meanwhile
+        found = read_rows(path)  # others may have been written meanwhile
+        for own in _values(made):
+            found = with_agent(found, own, "row", "seed")
+        if not found:
+            continue
         write_rows(path, found)
         write_about(
             path.with_suffix(".json"),
@@ -75,16 +82,25 @@ def main(options: Options) -> bool:
 
 
 def _missing(
-    found: Sequence[Row], names: Sequence[str], seeds: Sequence[int]
-) -> dict[tuple[int, ...], list[str]]:
-    """The rows that lack seeds, by the seeds that they lack."""
-    there = {(row["row"], int(row["seed"])) for row in found}
-    out: dict[tuple[int, ...], list[str]] = collections.defaultdict(list)
-    for name in names:
-        lacking = tuple(seed for seed in seeds if (name, seed) not in there)
-        if lacking:
-            out[lacking].append(name)
+    found: Sequence[Row], study: Mapping[str, Any]
+) -> dict[tuple[int, ...], tuple[str, ...]]:
+    """The rows that lack seeds, by the seeds that they lack. Runs with other settings than today's
+    do not count: they have another key."""
+    there = {row.get("settings") for row in found}
+    lacking: dict[str, list[int]] = collections.defaultdict(list)
+    for cell in read_study(study).cells:
+        if cell.key not in there:
+            lacking[_name(cell)].append(cell.seed)
+    out: dict[tuple[int, ...], tuple[str, ...]] = {}
+    for name, seeds in lacking.items():
+        out[tuple(seeds)] = (*out.get(tuple(seeds), ()), name)
     return out
+
+
+def _name(cell: Cell) -> str:
+    """The row of a run."""
+    names = {(agent, parse(risk)): name for name, (agent, risk) in ROWS.items()}
+    return names[cell.agent, parse(cell.risk)]
 
 
 def _study(
@@ -107,27 +123,28 @@ def _study(
     }
 
 
-def _values(made: Sweep) -> list[Row]:
+def _values(made: Sweep) -> list[list[Row]]:
     """What each finished run is worth, by every measure."""
-    names = {(agent, parse(risk)): name for name, (agent, risk) in ROWS.items()}
-    out: list[Row] = []
+    out: list[list[Row]] = []
     for cell in made.study.cells:
         if cell.name in made.failed:
             continue
         own = made.folder / cell.name
         valued, agent = run_returns(own), load(own)
-        out += [
+        rows = [
             {
-                "row": names[cell.agent, parse(cell.risk)],
+                "row": _name(cell),
                 "seed": cell.seed,
                 "measure": measure,
                 "value": round(valued.value(measure), 4),
                 "standard_error": round(valued.standard_error(measure), 4),
                 "timesteps": agent.num_timesteps,
                 "seconds": round(float(agent.history[-1]["seconds"]), 1),
+                "settings": cell.key,
             }
             for measure in MEASURES
         ]
+        out.append(rows)
     return out
 
 

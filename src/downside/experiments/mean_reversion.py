@@ -14,7 +14,6 @@ from downside.experiments._paper import paper_table
 from downside.experiments._study import (
     Row,
     read_rows,
-    select,
     values,
     with_agent,
     write_about,
@@ -27,6 +26,7 @@ from downside.experiments._training import (
     Cell,
     agent_label,
     agent_of,
+    is_done,
     train_cells,
 )
 from downside.experiments.optimum import ENVIRONMENT, GAMMA, OBJECTIVES, SHORT, optimum
@@ -64,13 +64,13 @@ def remaining(options: Options) -> int:
 def missing(options: Options, preset: str) -> list[Cell]:
     """The agents that are not complete: seed by seed, so that a table without holes comes first."""
     rows = read_rows(options.folder / f"mean-reversion-{preset}.csv")
-    return [
+    cells = [
         Cell(algorithm, objective, seed, {"preset": preset, **CHANGES})
         for seed in options.seeds_or()
         for algorithm, objective in map(agent_of, ROWS)
         if options.only in agent_label(algorithm, objective)
-        and len(select(rows, algorithm=algorithm, objective=objective, seed=seed)) < len(OBJECTIVES)
     ]
+    return [one for one in cells if not is_done(rows, ENVIRONMENT, one, options, len(OBJECTIVES))]
 
 
 def write(path: Path, rows: list[Row], preset: str, options: Options) -> None:

@@ -33,6 +33,7 @@ from downside.experiments._training import (
     QUICK_EPISODES,
     Cell,
     agent_label,
+    is_done,
     train_cells,
 )
 from downside.experiments.optimum import optimum, solve_all
@@ -111,14 +112,17 @@ def missing(options: Options, preset: str) -> list[Cell]:
         "total_timesteps": TIMESTEPS[preset],
         "distribution_fraction": 0.0,
     }
-    return [
+    cells = [
         Cell("QR-SRM", risk, seed, settings)
         for seed in options.seeds_or()
         for risk in RISKS
         if options.only in agent_label("QR-SRM", risk)
-        and not (
-            select(rows, objective=risk, seed=seed) and select(returns, objective=risk, seed=seed)
-        )
+    ]
+    return [
+        one
+        for one in cells
+        if not is_done(rows, ENVIRONMENT, one, options)
+        or not select(returns, objective=one.objective, seed=one.seed)
     ]
 
 

@@ -31,7 +31,14 @@ from downside.experiments._study import (
     write_rows,
 )
 from downside.experiments._tables import show, terminal
-from downside.experiments._training import EPISODES, QUICK_EPISODES, Cell, Trained, train_cells
+from downside.experiments._training import (
+    EPISODES,
+    QUICK_EPISODES,
+    Cell,
+    Trained,
+    is_done,
+    train_cells,
+)
 from downside.experiments.optimum import ENVIRONMENT, GAMMA
 from downside.train import Agent
 from downside.train.policy import Policy
@@ -92,7 +99,7 @@ def missing(options: Options, preset: str) -> list[Cell]:
     ours = QUICK_COUNTS if options.quick else COUNTS
     theirs = QUICK_DQN_COUNTS if options.quick else DQN_COUNTS
     agents = sorted([(n, "QR-SRM") for n in ours] + [(n, "QR-DQN") for n in theirs])
-    return [
+    cells = [
         Cell(
             algorithm,
             OBJECTIVE,
@@ -103,7 +110,18 @@ def missing(options: Options, preset: str) -> list[Cell]:
         for seed in options.seeds_or(SEEDS)
         for count, algorithm in agents
         if options.only in f"{algorithm}, {count} quantiles"
-        and not select(rows, algorithm=algorithm, quantiles=count, seed=seed)
+    ]
+    return [
+        one
+        for one in cells
+        if not is_done(
+            rows,
+            ENVIRONMENT,
+            one,
+            options,
+            algorithm=one.algorithm,
+            quantiles=one.settings["quantiles"],
+        )
     ]
 
 

@@ -28,6 +28,7 @@ from downside.experiments._training import (
     QUICK_EPISODES,
     Cell,
     agent_label,
+    is_done,
     train_cells,
 )
 from downside.experiments.optimum import ENVIRONMENT, GAMMA, optimum, solve_all
@@ -86,13 +87,13 @@ def remaining(options: Options) -> int:
 def missing(options: Options, preset: str) -> list[Cell]:
     """The agents that are not in the file."""
     rows = read_rows(paths(options.folder, preset)[0])
-    return [
+    cells = [
         Cell("QR-SRM", objective, seed, {"preset": preset, "distribution_fraction": 0.0})
         for seed in options.seeds_or()
         for objective in OBJECTIVES
         if options.only in agent_label("QR-SRM", objective)
-        and not select(rows, objective=objective, seed=seed)
     ]
+    return [one for one in cells if not is_done(rows, ENVIRONMENT, one, options)]
 
 
 def _show(rows: list[Row], best: dict[str, float], preset: str) -> bool:

@@ -70,9 +70,13 @@ class Host:
         self.actions = _discrete(self.env)
         self.size = flat_space(self.env.single_observation_space).shape[0]
         self._resetting = np.zeros(self.num_envs, bool)
+        self.resets = 0
+        """How often new episodes were begun everywhere: who finds more of them than his own knows
+        that somebody else has used the environment."""
 
     def reset(self, seed: int) -> tuple[Float[np.ndarray, "n d"], Bool[np.ndarray, "n A"]]:
         """Begins new episodes everywhere."""
+        self.resets += 1
         observations, infos = self._call("reset", self.env.reset, seed=seed)
         self._resetting = np.zeros(self.num_envs, bool)
         return self._flat(observations, "reset"), self._masks(infos)
@@ -82,9 +86,12 @@ class Host:
         first = int(self.env.single_action_space.start)  # pyright: ignore[reportAttributeAccessIssue]
         result = self._call("step", self.env.step, actions + first)
         raw, rewards, terminated, truncated, infos = result
-        observations, masks = self._flat(raw, "step"), self._masks(infos)
-        rewards = self._finite(np.asarray(rewards, np.float64), "reward", "step")
         terminated = np.asarray(terminated, bool)
+        # With autoreset in the same step the mask is already that of the next episode.
+        same = self.mode is AutoresetMode.SAME_STEP
+        ended = np.zeros_like(terminated) if same else terminated
+        observations, masks = self._flat(raw, "step"), self._masks(infos, ended)
+        rewards = self._finite(np.asarray(rewards, np.float64), "reward", "step")
         over = terminated | np.asarray(truncated, bool)
         lived, started = ~self._resetting, self._resetting
         after, after_masks = observations, masks
@@ -159,18 +166,22 @@ class Host:
             )
         return values
 
-    def _masks(self, infos: Mapping[str, Any]) -> Bool[np.ndarray, "n A"]:
+    def _masks(
+        self, infos: Mapping[str, Any], ended: Bool[np.ndarray, " n"] | None = None
+    ) -> Bool[np.ndarray, "n A"]:
         masks = np.ones((self.num_envs, self.actions), bool)
         given = infos.get("action_mask")
         if given is None:
             return masks
         present = np.asarray(infos.get("_action_mask", np.ones(self.num_envs, bool)))
         for i in np.flatnonzero(present):
-            masks[i] = self._mask(given[i])
+            masks[i] = self._mask(given[i], ended is not None and ended[i])
         return masks
 
-    def _mask(self, given: Any) -> Bool[np.ndarray, " A"]:
+    def _mask(self, given: Any, ended: bool) -> Bool[np.ndarray, " A"]:
         mask = np.asarray(given).astype(bool)
+        if ended and mask.shape == (self.actions,) and not mask.any():
+            return ~mask  # nothing is chosen where it is over
         if mask.shape != (self.actions,) or not mask.any():
             raise EnvironmentFaultError(
                 f"info['action_mask'] of {self.name} must have one entry for each of the "
@@ -192,7 +203,7 @@ class Host:
         for i in np.flatnonzero(over):
             last = infos["final_obs"][i]
             after[i] = flatten(self.env.single_observation_space, last)
-            masks[i] = True if given is None else self._mask(given[i])
+            masks[i] = True if given is None else self._mask(given[i], True)
         self._finite(after, "last observation", "step")
 
 

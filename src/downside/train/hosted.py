@@ -55,6 +55,7 @@ class HostedLoop:
         self._rewards, self._lengths = np.zeros(count), np.zeros(count)
         self._fresh = np.ones(count, bool)
         self._latest = np.full(count, -1)
+        self._resets = self.host.resets
 
     def _act(self, program: Program, run: HostedRun, actions: Int[np.ndarray, " n"]) -> None:
         """Steps all environments and remembers what happened."""
@@ -129,6 +130,8 @@ class HostedLoop:
         settings = program.settings
         total = program.chunks * program.steps_per_chunk
         first = int(run.rounds)
+        if self.host.resets != self._resets:  # a callback has played in the environment meanwhile
+            self.restart(episode_seed(run.key, first * program.timesteps_per_round))
         choose, update = self._functions(program, algorithm, run)
         arrays, rest = eqx.partition(run.learner, eqx.is_array)
         learner, tree = jax.tree.flatten(arrays)

@@ -13,7 +13,6 @@ from downside.agents.learner import (
     Learner,
     Networks,
     action_scores,
-    update_critic,
     update_quantiles,
 )
 from downside.ops import masked
@@ -82,15 +81,9 @@ def compiled_round(
             decisions = jax.vmap(lambda lived, amount: _decision(algorithm, goal, lived, amount))(
                 samples, settings.relabel * unit * noise
             )
-            loss = jnp.zeros(())
-            if settings.critic == "utility":
-                learner, loss = update_critic(
-                    algorithm, settings, program.optimiser, learner, decisions, goal
-                )
-            if program.quantiles_beside or settings.critic == "quantiles":
-                learner, loss = update_quantiles(
-                    algorithm, settings, program.quantile_optimiser, learner, decisions, goal, unit
-                )
+            learner, loss = update_quantiles(
+                algorithm, settings, program.quantile_optimiser, learner, decisions, goal, unit
+            )
             return jax.tree.leaves(eqx.filter(learner, eqx.is_array)), loss
 
         leaves, losses = jax.lax.scan(one, learner_leaves, (samples, noise))

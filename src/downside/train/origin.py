@@ -44,6 +44,7 @@ class Origin:
         if spec is None:
             return cls(str(env), num_envs=count)
         own = {name: value for name, value in spec.kwargs.items() if name not in _NOT_THE_PROBLEM}
+        own |= _time_limit(spec)
         by_hand = isinstance(env, gym.vector.VectorWrapper) or bool(
             getattr(spec, "additional_wrappers", ())
         )
@@ -63,6 +64,15 @@ class Origin:
 
     def __str__(self) -> str:
         return self.description
+
+
+def _time_limit(spec: Any) -> dict[str, int]:
+    """The time limit as a parameter, where it is another than the one that the id has."""
+    registered = gym.registry.get(spec.id)
+    if registered is None or spec.max_episode_steps == registered.max_episode_steps:
+        return {}
+    none = -1  # as Gymnasium says that there is to be no limit
+    return {"max_episode_steps": none if spec.max_episode_steps is None else spec.max_episode_steps}
 
 
 def _is_json(value: Any) -> bool:

@@ -10,7 +10,7 @@ from jaxtyping import Array, Bool, Float, Key
 from downside._random import stream
 from downside.agents.algorithm import AbstractAlgorithm, Goal, Measured, start_distribution
 from downside.agents.learner import Networks, action_scores
-from downside.agents.networks import input_spread
+from downside.agents.networks import input_spread, members
 from downside.ops import masked
 from downside.train.program import Kept, Program, Run, measuring_horizon
 from downside.train.rollout import greedy_returns
@@ -77,7 +77,7 @@ def _rescaled(
         learner = run.learner
         parts = (learner.networks, learner.targets)
         networks = [n for part in parts for n in (part.critic, part.quantiles) if n is not None]
-        return [network.scale.input_spread for network in networks]
+        return [one.scale.input_spread for network in networks for one in members(network)]
 
     old = spreads(run)[0]
     new = jnp.where(due & (measured > 1e-6), jnp.sqrt(old * measured), old)

@@ -18,8 +18,12 @@ _SAME: Mapping[str, str] = {
 _IGNORED = ("device", "_init_setup_model", "stats_window_size", "optimize_memory_usage")
 
 
-def translate(named: Mapping[str, Any], num_envs: int) -> dict[str, Any]:
-    """Arguments under the names of our settings; what is ours already stays as it is."""
+def translate(named: Mapping[str, Any], base: Mapping[str, Any]) -> dict[str, Any]:
+    """Arguments under the names of our settings; what is ours already stays as it is.
+
+    `base` is what holds for the settings that are not named: theirs count environment steps, ours
+    rounds of all environments, or updates.
+    """
     out: dict[str, Any] = {}
     for name, value in named.items():
         if name in _IGNORED:
@@ -30,12 +34,13 @@ def translate(named: Mapping[str, Any], num_envs: int) -> dict[str, Any]:
             out[_SAME[name]] = value
         elif name != "target_update_interval":
             out[name] = value
+    whole = {**base, **out}
+    steps = max(1, int(whole["update_interval"]) * int(whole["num_envs"]))
     if named.get("gradient_steps") == -1:  # as many as there were steps
-        out["updates_per_step"] = num_envs * int(named.get("train_freq", 1))
-    if "target_update_interval" in named:  # theirs counts environment steps, ours updates
-        steps = max(1, int(out.get("update_interval", 1)) * num_envs)
+        out["updates_per_step"] = whole["updates_per_step"] = steps
+    if "target_update_interval" in named:
         rounds = math.ceil(int(named["target_update_interval"]) / steps)
-        out["target_interval"] = max(1, rounds * int(out.get("updates_per_step", 1)))
+        out["target_interval"] = max(1, rounds * int(whole["updates_per_step"]))
         out.setdefault("target_rate", 1.0)
     return out
 

@@ -7,12 +7,13 @@ import equinox as eqx
 import numpy as np
 
 from downside.agents import AbstractAlgorithm, Settings, settings
-from downside.agents.settings import LIVED, tidy
+from downside.agents.settings import LIVED, PRESETS, tidy
 from downside.train.sb3 import POLICIES, translate
 
 _NOT_HOSTED: Mapping[str, tuple[Any, ...]] = {
     "near_greedy": (0,),
     "random_actions": (0,),
+    "critic": ("quantiles",),
     "outer": ("lived", "learned"),
     "shifts": (1,),
     "distribution_fraction": (0.0,),
@@ -45,7 +46,7 @@ def agent_settings(
         )
     if in_jax:
         _refuse(changes, _NOT_IN_JAX, "written in JAX", "what follows is simulated there")
-        changes = translate(changes, int(changes.get("num_envs", num_envs or 1)))
+        changes = translate(changes, _counts(preset, algorithm.preset))
         return settings(preset, changes, fixed, algorithm.preset)
     defaults = {**LIVED, "ensemble": 1, "double": True} if one else dict(LIVED)
     if num_envs is not None:
@@ -56,7 +57,7 @@ def agent_settings(
     defaults["updates_per_step"] = max(1, round(ratio * count))
     defaults["update_interval"] = max(1, round(1 / (ratio * count)))
     _refuse(changes, _NOT_HOSTED, "that is not written in JAX", "it cannot be simulated")
-    changes = translate(changes, count)
+    changes = translate(changes, {**_counts(preset, defaults), **fixed})
     if preset == "default":
         updates = tidy(
             "updates_per_step", changes.get("updates_per_step", defaults["updates_per_step"])
@@ -64,6 +65,13 @@ def agent_settings(
         defaults["outer_interval"] = max(1, round(defaults["outer_interval"] / updates)) * updates
     only = {name: allowed[0] for name, allowed in _NOT_HOSTED.items() if len(allowed) == 1}
     return settings(preset, changes, {**fixed, **only}, defaults)
+
+
+def _counts(preset: str, defaults: Mapping[str, Any]) -> dict[str, int]:
+    """How often there are updates, unless somebody says otherwise."""
+    own = {**PRESETS.get(preset, {}), **(defaults if preset == "default" else {})}
+    names = ("num_envs", "update_interval", "updates_per_step")
+    return {name: own.get(name, getattr(Settings, name)) for name in names}
 
 
 def _refuse(
