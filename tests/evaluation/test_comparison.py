@@ -1,6 +1,8 @@
+import numpy as np
 import pytest
 
 from downside.evaluation import Difference, compare, evaluate
+from downside.evaluation.seeds import difference_interval
 
 from ..untyped import answers
 from .samples import RISKS, Coin, draws, plain
@@ -55,9 +57,9 @@ def test_algorithms_are_compared_by_resampling_their_seeds():
     difference = compare(first, second, "cvar(0.3)")
     assert difference.method == "seeds"
     assert difference.value == pytest.approx(2.0)  # means 3 and 1
-    # The worst draw is (1, 1, 1) and (1.5, 1.5), with probability 1/27 · 1/4: beyond 99.9%.
-    wide = compare(first, second, "cvar(0.3)", confidence=0.999, resamples=20_000)
-    assert (wide.low, wide.high) == pytest.approx((-0.5, 5.5))
+    # What that interval is, tests/evaluation/test_seeds.py says.
+    ends = difference_interval(np.array([1.0, 2.0, 6.0]), np.array([0.5, 1.5]), 0.95, 2000)
+    assert (difference.low, difference.high) == pytest.approx(ends, rel=0.05)
     assert not difference.significant
 
 

@@ -10,14 +10,23 @@ import numpy as np
 import pytest
 
 import downside as ds
-from downside.experiments import PAPER, _cost, _run, _training, load, mean_reversion, page
+from downside.experiments import PAPER, _cost, _run, _training, load, lunar, mean_reversion, page
 from downside.experiments._book import Book, difference, mean_range
 from downside.experiments._claims import CLAIMS, Claim, Pair, judge
 from downside.experiments._figures import COLOURS, colour, density
 from downside.experiments._options import Options
 from downside.experiments._paper import paper_table
 from downside.experiments._study import read_rows, with_agent, write_rows
-from downside.experiments._training import Cell, Trained, agent_label, agent_of, train_cells
+from downside.experiments._training import (
+    Cell,
+    Trained,
+    agent_label,
+    agent_of,
+    fingerprint,
+    make_agent,
+    train_cells,
+)
+from downside.sweeping import Sweep, read_study
 
 from ..train.tiny import ENV, TINY
 
@@ -91,9 +100,18 @@ def test_wrong_options_are_refused(wrong):
         Options(**wrong)
 
 
+def settings_of(cell):
+    return fingerprint(make_agent(mean_reversion.ENVIRONMENT, cell, quick=False), quick=False)
+
+
 def test_only_complete_agents_are_not_trained_again(tmp_path):
+    made = settings_of(Cell("QR-SRM", "cvar(0.5)", 0, mean_reversion.CHANGES))
     rows = [a_row("QR-SRM", "cvar(0.5)", 0, measure, 0.5) for measure in MEASURES]
     rows.append(a_row("QR-CVaR", "cvar(0.5)", 0, "cvar(0.5)", 0.5))
+    # All of it is there, but it was trained with other settings than those of today.
+    rows += [a_row("QR-iCVaR", "cvar(0.5)", 0, measure, 0.5) for measure in MEASURES]
+    for row in rows:
+        row["settings"] = "0badcafe" if row["algorithm"] == "QR-iCVaR" else made
     write_rows(tmp_path / "mean-reversion-default.csv", rows)
     options = Options(results=tmp_path, seeds=(0,), only="0.5")
     left = [str(cell) for cell in mean_reversion.missing(options, "default")]
@@ -127,7 +145,7 @@ def _fake_trainer(monkeypatch, broken=()):
             found = ds.Evaluation(np.linspace(-1.0, 1.0, 50) + cell.seed)
             agent = ds.QRSRM(ENV, risk="mean", **TINY)
             agent.history.append({"predicted": 0.0})
-            return Trained(cell, agent, found, 1.0, [])
+            return Trained(cell, agent, found, settings_of(cell), 1.0, [])
 
     monkeypatch.setattr(_training, "_Trainer", Trainer)
     return trained
@@ -156,12 +174,80 @@ def test_agents_come_out_whatever_the_order_they_end_in(monkeypatch):
     assert sorted(found) == [0, 1, 2, 3, 4]
 
 
+# --- the lander -------------------------------------------------------------------------------
+
+
+def _fake_sweep(monkeypatch, returns, failing=()):
+    """A sweep whose runs are done in no time; those of an agent in `failing` fail."""
+    swept = []
+
+    def sweep(study, folder, progress_bar):
+        plan = read_study(study)
+        swept.append([f"{cell.agent} {cell.risk} {cell.seed}" for cell in plan.cells])
+        failed = {one.name: "ValueError: no" for one in plan.cells if one.agent in failing}
+        return Sweep(study=plan, folder=folder, groups=(), failed=failed, report=folder / "page")
+
+    monkeypatch.setattr(lunar, "sweep", sweep)
+    monkeypatch.setattr(lunar, "run_returns", lambda own: ds.Evaluation(returns))
+    agent = SimpleNamespace(num_timesteps=10, history=[{"seconds": 1.0}])
+    monkeypatch.setattr(lunar, "load", lambda own: agent)
+    return swept
+
+
+def test_the_lander_trains_what_is_missing_and_values_it_by_every_measure(monkeypatch, tmp_path):
+    swept = _fake_sweep(monkeypatch, np.arange(10.0))
+    first = Options(results=tmp_path, preset="default", seeds=(0,), only="cvar(0.2)")
+    assert lunar.main(first)
+    assert swept == [["qrsrm 0.5*cvar(0.2) + 0.5*cvar(1) 0", "qrsrm cvar(0.2) 0"]]
+    rows = read_rows(tmp_path / "lunar-lander-default.csv")
+    found = {(row["row"], row["measure"]): float(row["value"]) for row in rows}
+    assert len(found) == len(rows) == 2 * 4
+    assert found["QR-SRM cvar(0.2)", "cvar(0.2)"] == 0.5  # the mean of 0 and 1
+    assert found["QR-SRM cvar(0.2)", lunar.MIXTURE] == 2.5  # half of 0.5 and 4.5
+    # Rows that lack the same seeds are one study; nothing is trained twice.
+    assert lunar.main(Options(results=tmp_path, preset="default", seeds=(0, 1), only="QR-SRM cvar"))
+    assert sorted(swept[1:]) == [
+        ["qrsrm cvar(0.2) 1"],
+        [f"qrsrm cvar({level}) {seed}" for level in ("0.5", "1") for seed in (0, 1)],
+    ]
+    assert len(read_rows(tmp_path / "lunar-lander-default.csv")) == 7 * 4
+    assert json.loads((tmp_path / "lunar-lander-default.json").read_text())["seeds"] == [0, 1]
+
+
+def test_landers_with_other_steps_or_settings_are_others(monkeypatch, tmp_path):
+    swept = _fake_sweep(monkeypatch, np.arange(10.0))
+    only = {"results": tmp_path, "preset": "default", "seeds": (0,), "only": "QR-DQN"}
+    lunar.main(Options(**only))
+    lunar.main(Options(**only, timesteps=1000))
+    assert len(swept) == 2
+    assert len(read_rows(tmp_path / "lunar-lander-default-1000.csv")) == 4
+    rows = read_rows(tmp_path / "lunar-lander-default.csv")
+    write_rows(
+        tmp_path / "lunar-lander-default.csv", [{**row, "settings": "another"} for row in rows]
+    )
+    lunar.main(Options(**only))
+    assert len(swept) == 3
+    assert len(read_rows(tmp_path / "lunar-lander-default.csv")) == 4
+
+
+def test_landers_that_fail_are_told_of_and_the_others_are_kept(monkeypatch, tmp_path, capsys):
+    _fake_sweep(monkeypatch, np.arange(10.0), failing=("qrdqn",))
+    assert not lunar.main(Options(results=tmp_path, preset="default", seeds=(0,), only="QR-DQN"))
+    assert "ValueError: no" in capsys.readouterr().out
+    assert not (tmp_path / "lunar-lander-default.csv").exists()
+    assert not lunar.main(Options(results=tmp_path, preset="default", seeds=(0,)))
+    assert len(read_rows(tmp_path / "lunar-lander-default.csv")) == 9 * 4
+
+
 # --- claims -----------------------------------------------------------------------------------
 
 
 def test_intervals_resample_seeds():
     found = mean_range([1.0, 2.0, 3.0])
-    assert (found.value, found.low, found.high, found.seeds) == (2.0, 1.0, 3.0, 3)
+    # Resampled means are from 1 to 3; stretched by sqrt(3 / 2) and by t / z = 4.302653 / 1.959964.
+    assert (found.value, found.seeds) == (2.0, 3)
+    assert (found.low, found.high) == pytest.approx((2 - 2.68865, 2 + 2.68865), rel=1e-5)
+    assert mean_range([1.0]) == (1.0, 1.0, 1.0, 1)
     # Nothing varies in either group, so nothing does between them.
     assert difference(np.full(3, 2.0), np.full(5, 0.5)) == (1.5, 1.5, 1.5, 3)
 
@@ -179,7 +265,9 @@ ALIKE = (
         ("better", [0.1, 0.2, 0.3], [0.5, 0.6, 0.7], "does not hold"),
         ("better", [0.1, 0.5, 0.9], [0.2, 0.4, 0.6], "undecided"),
         ("better", [0.5, 0.6], [0.1, 0.2], "undecided"),  # two seeds
-        ("leads", [0.1, 0.5, 0.9], [0.2, 0.5, 0.9], "holds"),
+        ("leads", [0.2, 0.5, 0.9], [0.1, 0.5, 0.9], "holds"),
+        ("leads", [0.1, 0.5, 0.9], [0.2, 0.5, 0.9], "undecided"),
+        ("leads", [0.2, 0.5], [0.1, 0.5], "undecided"),  # two seeds
         ("leads", [0.1, 0.2, 0.3], [0.5, 0.6, 0.7], "does not hold"),
         ("alike", [0.50, 0.51, 0.52], [0.50, 0.51, 0.52], "holds"),
         ("alike", [0.50, 0.51, 0.52], [0.60, 0.61, 0.62], "does not hold"),
@@ -194,6 +282,21 @@ def test_a_claim_is_judged_by_its_interval(monkeypatch, tmp_path, rule, first, s
     monkeypatch.setattr(book, "values", lambda study, preset, agent, measure: values[agent])
     claim = Claim("so it says", "mean-reversion", rule, (pair,))
     assert judge(claim, book, "default").word == word
+
+
+def test_one_seed_decides_nothing_whatever_the_others_say(monkeypatch, tmp_path):
+    book = Book(tmp_path)
+    seeds = {"cvar(0.5)": 5, "cvar(0.2)": 1}
+
+    def values(study, preset, agent, measure):
+        spread = 0.01 * np.arange(seeds[measure])
+        return spread + (seeds[measure] == 1) + 0.5 * (agent == "QR-SRM cvar(1.0)")
+
+    monkeypatch.setattr(book, "values", values)
+    pairs = tuple(Pair("QR-SRM cvar(1.0)", "QR-DQN", measure) for measure in seeds)
+    verdict = judge(Claim("on both", "mean-reversion", "better", pairs), book, "default")
+    assert verdict.word == "undecided"
+    assert verdict.pair.measure == "cvar(0.2)"
 
 
 def test_the_comparison_that_bears_a_claim_out_least_decides(monkeypatch, tmp_path):
@@ -215,6 +318,13 @@ def test_the_comparison_that_bears_a_claim_out_least_decides(monkeypatch, tmp_pa
 def test_a_claim_is_about_agents_of_its_study(claim, tmp_path):
     # Without results every claim can be looked up and is not yet run.
     assert judge(claim, Book(tmp_path), "default").word == "not yet run"
+    if claim.study == "lunar":
+        known = set(lunar.ROWS)
+    else:
+        options = Options(results=tmp_path, seeds=(0,))
+        cells = load(claim.study).missing(options, "default")
+        known = {str(cell).removesuffix(", seed 0") for cell in cells}
+    assert {name for pair in claim.pairs for name in pair[:2]} <= known
 
 
 # --- the page ---------------------------------------------------------------------------------
@@ -239,7 +349,7 @@ def test_the_page_has_our_figures_beside_the_paper_s(tmp_path):
     write_rows(tmp_path / "mean-reversion-optimum.csv", best)
     page.main(Options(results=tmp_path))
     text = (tmp_path / "reproduction.md").read_text()
-    assert "| `cvar(0.5)` | 0.27 ± 0.03 | 0.510 [0.500, 0.520] | 85% | not yet run |" in text
+    assert "| `cvar(0.5)` | 0.27 ± 0.03 | 0.510 [0.483, 0.537] | 85% | not yet run |" in text
     assert "(mean-reversion-default.csv)" in text
     assert (tmp_path / "figures" / "mean-reversion.svg").exists()
     assert (tmp_path / "figures" / "mean-reversion.png").exists()

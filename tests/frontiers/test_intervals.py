@@ -2,19 +2,11 @@ import math
 
 import numpy as np
 import pytest
-from scipy import stats
 
 import downside as ds
-from downside.frontiers.intervals import difference, student, valued
+from downside.frontiers.intervals import difference, valued
 
 from .by_hand import evaluation
-
-
-@pytest.mark.parametrize("freedom", [1, 2, 3, 4, 7, 30])
-@pytest.mark.parametrize("confidence", [0.5, 0.95, 0.999])
-def test_students_t_is_that_of_the_tables(confidence, freedom):
-    wanted = stats.t.ppf((1 + confidence) / 2, freedom)
-    assert student(confidence, freedom) == pytest.approx(wanted, rel=1e-9)
 
 
 def test_the_interval_over_seeds_is_students():

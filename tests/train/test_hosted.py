@@ -1,5 +1,7 @@
 """Training in environments that are not ours."""
 
+from typing import Any
+
 import equinox as eqx
 import gymnasium as gym
 import jax
@@ -238,7 +240,8 @@ def test_whoever_plays_in_the_environment_during_training_leaves_no_trace_in_it(
 
 @pytest.mark.parametrize(("limit", "length"), [(7, 7), (-1, 12)])
 def test_a_changed_time_limit_is_part_of_the_problem(limit, length):
-    gym.register("DownsideTestCounter-v0", Counter, kwargs={"length": 12}, max_episode_steps=10)
+    make: Any = Counter
+    gym.register("DownsideTestCounter-v0", make, kwargs={"length": 12}, max_episode_steps=10)
     try:
         env = gym.make("DownsideTestCounter-v0", max_episode_steps=limit)
         agent = ds.QRDQN(env, **SMALL)

@@ -8,15 +8,13 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Float
 
-from downside.evaluation.bootstrap import middle, stream
+from downside.evaluation.seeds import difference_interval, mean_interval
 from downside.experiments._study import Row, read_rows, select, values
 from downside.experiments._training import agent_of
 
-RESAMPLES = 10_000
+RESAMPLES, CONFIDENCE = 10_000, 0.95
 FILES = {"put": "american-put", "lunar": "lunar-lander"}
 """What the files of a study begin with, if not with its name."""
-NO_PRESETS = ("lunar",)
-"""Studies with one file for all."""
 
 
 class Range(NamedTuple):
@@ -46,18 +44,20 @@ class Book:
     def path(self, study: str, preset: str, part: str = "") -> Path:
         """Where they are."""
         name = FILES.get(study, study)
-        suffix = "" if study in NO_PRESETS else f"-{preset}"
-        return self.folder / f"{name}{suffix}{part}.csv"
+        return self.folder / f"{name}-{preset}{part}.csv"
 
     def about(self, study: str, preset: str) -> dict[str, Any]:
         """How they were made."""
         path = self.path(study, preset).with_suffix(".json")
         return json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
 
+    def optimum_path(self, study: str) -> Path:
+        """Where the planner's values are."""
+        return self.folder / f"{FILES.get(study, study)}-optimum.csv"
+
     def optimum(self, study: str, measure: str) -> float | None:
         """The planner's value."""
-        path = self.folder / f"{FILES.get(study, study)}-optimum.csv"
-        for row in read_rows(path):
+        for row in read_rows(self.optimum_path(study)):
             if row["plan"] == row["measure"] == measure:
                 return float(row["value"])
         return None
@@ -111,25 +111,26 @@ class Book:
         own = self.values(study, preset, agent, measure)
         return mean_range(own) if own.size else None
 
-    def seconds(self, study: str, preset: str) -> float:
-        """What training all agents took."""
-        rows = self.rows(study, preset)
-        names = ("algorithm", "objective", "row", "quantiles", "seed")
-        agents = {tuple(row.get(name) for name in names): float(row["seconds"]) for row in rows}
-        return sum(agents.values())
+
+def seconds(rows: Sequence[Row]) -> float:
+    """What all agents, or plans, together took."""
+    names = ("algorithm", "objective", "row", "choice", "quantiles", "plan", "seed")
+    taken = {tuple(row.get(name) for name in names): row.get("seconds") for row in rows}
+    return sum(float(one) for one in taken.values() if one)
 
 
 def mean_range(values: Sequence[float] | Float[np.ndarray, " seeds"]) -> Range:
-    """The mean, with seeds resampled."""
+    """The mean, with seeds resampled; of a single one there is no interval."""
     own = np.asarray(values, dtype=float)
-    draws = stream(0, "seeds").integers(len(own), size=(RESAMPLES, len(own)))
-    return Range(float(own.mean()), *middle(own[draws].mean(axis=1), 0.95), len(own))
+    value = float(own.mean())
+    ends = (value, value) if len(own) < 2 else mean_interval(own, CONFIDENCE, RESAMPLES)
+    return Range(value, *ends, len(own))
 
 
 def difference(first: Float[np.ndarray, " seeds"], second: Float[np.ndarray, " others"]) -> Range:
-    """The mean of the first minus that of the second, with the seeds of each resampled."""
-    ours = stream(0, "first").integers(len(first), size=(RESAMPLES, len(first)))
-    theirs = stream(0, "second").integers(len(second), size=(RESAMPLES, len(second)))
-    drawn = first[ours].mean(axis=1) - second[theirs].mean(axis=1)
-    value = float(first.mean() - second.mean())
-    return Range(value, *middle(drawn, 0.95), min(len(first), len(second)))
+    """The mean of the first minus that of the second, with the seeds of each resampled; where one
+    has a single seed, there is no interval."""
+    value, seeds = float(first.mean() - second.mean()), min(len(first), len(second))
+    if seeds < 2:
+        return Range(value, value, value, seeds)
+    return Range(value, *difference_interval(first, second, CONFIDENCE, RESAMPLES), seeds)

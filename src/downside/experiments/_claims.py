@@ -60,10 +60,10 @@ def judge(claim: Claim, book: Book, preset: str) -> Verdict:
             return Verdict("not yet run", claim.pairs[0], None, _paper(claim))
         found = difference(ours, theirs)
         rank, slack = _judged(claim, pair, found)
+        if found.seeds < LEAST_SEEDS:
+            rank = 1
         judged.append((rank, slack, pair, found))
     rank, _, pair, found = min(judged, key=lambda one: one[:2])
-    if found.seeds < LEAST_SEEDS:
-        rank = 1
     word = ("does not hold", "undecided", "holds")[rank]
     return Verdict(word, pair, found, _paper(claim))
 
@@ -77,7 +77,8 @@ def _judged(claim: Claim, pair: Pair, found: Range) -> tuple[int, float]:
         return (0 if outside else 2 if inside else 1), margin - abs(found.value)
     if found.high < 0:
         return 0, found.value
-    return (2 if found.low > 0 or claim.rule == "leads" else 1), found.value
+    ahead = found.value >= 0 if claim.rule == "leads" else found.low > 0
+    return (2 if ahead else 1), found.value
 
 
 def _table(claim: Claim) -> PaperTable | None:
@@ -252,6 +253,15 @@ CLAIMS: tuple[Claim, ...] = (
         "lunar",
         "better",
         tuple(Pair(f"QR-SRM {one}", "QR-DQN", FIFTH) for one in (MIXED, FIFTH)),
+    ),
+    *(
+        _leads(
+            "lunar",
+            objective,
+            tuple(one for one in _LANDER.rows if one.startswith(("QR-SRM", "QR-DQN"))),
+            f"the lander: no QR-SRM, nor QR-DQN, is better by `{objective}` than QR-SRM for it",
+        )
+        for objective in _LANDER.measures
     ),
     *(
         Claim(

@@ -1,6 +1,7 @@
 """`docs/reproduction.md`, written from what is in `results/`: every number beside the paper's."""
 
 import importlib.resources
+import json
 import os
 import re
 from collections.abc import Sequence
@@ -8,7 +9,7 @@ from pathlib import Path
 
 from jinja2 import StrictUndefined, Template
 
-from downside.experiments._book import NO_PRESETS, Book, Range, mean_range
+from downside.experiments._book import Book, Range, mean_range, seconds
 from downside.experiments._claims import CLAIMS, Claim, Verdict, judge
 from downside.experiments._paper import PaperTable, example3_levels, paper_table
 from downside.experiments._study import read_rows, select, values
@@ -58,8 +59,8 @@ class Page:
     def _claims(self) -> str:
         lines = []
         for claim in CLAIMS:
-            found = [judge(claim, self.book, preset) for preset in _presets(claim.study)]
-            words = [_verdict(claim, one) for one in found] + [""] * (2 - len(found))
+            found = [judge(claim, self.book, preset) for preset in PRESETS]
+            words = [_verdict(claim, one) for one in found]
             paper = "" if found[0].paper is None else f"{found[0].paper:+.2f}"
             lines.append([_escaped(claim.says), paper, *words])
         header = ("the paper says", "its figures", "preset default", "preset paper")
@@ -152,25 +153,26 @@ class Page:
 
     def _lander(self) -> str:
         table = paper_table("windy_lunar_lander")
-        parts = []
-        if self.book.rows("lunar", "default"):
+        parts = [self._figure("lunar", "All agents by all measures")]
+        for preset in PRESETS:
+            if not self.book.rows("lunar", preset):
+                continue
             lines = []
             for row in table.rows:
                 cells = []
                 for measure in table.measures:
-                    found = self.book.range("lunar", "default", row, measure)
+                    found = self.book.range("lunar", preset, row, measure)
                     ours = "not yet run" if found is None else _interval(found, 1)
                     cells.append(f"{ours} ({table.figures[row, measure]})")
                 lines.append([row.replace("*", r"\*"), *cells])
-            header = ("ours (the paper's)", *(f"`{one}`" for one in table.measures))
-            parts += ["", _table(header, lines), self._figure("lunar", "All agents")]
+            said = f"preset {preset} (the paper's figures)"
+            parts += ["", _table((said, *(f"`{one}`" for one in table.measures)), lines)]
         parts += self._beside_sb3()
         return "\n".join(parts)
 
     def _beside_sb3(self) -> list[str]:
         """QR-DQN at the number of steps at which there is something to compare it with."""
-        path = self.folder / f"lunar-lander-{SB3_TIMESTEPS}.csv"
-        rows, cells = read_rows(path), []
+        rows, cells = self.book.rows("lunar", "default", f"-{SB3_TIMESTEPS}"), []
         for measure in SB3:
             own = values(rows, row="QR-DQN", measure=measure)
             cells.append(_interval(mean_range(own), 1) if own.size else "not yet run")
@@ -182,26 +184,24 @@ class Page:
             "What a user would take instead is QR-DQN of stable-baselines3-contrib (three layers "
             "of 128, 50 quantiles, batches of 128, learning rate 1.5e-3 declining to 0, an update "
             f"for four steps). Ours after as many steps, {seeds} seeds (`downside reproduce lunar "
-            f"--timesteps {SB3_TIMESTEPS} --only QR-DQN`):",
+            f"--preset default --timesteps {SB3_TIMESTEPS} --only QR-DQN`):",
             "",
             _table(header, [["QR-DQN", *cells], theirs]),
         ]
 
     def _runs(self) -> str:
+        """Everything there is in the folder, with the command that made it."""
         lines = []
-        for study in STUDIES:
-            for preset in _presets(study):
-                about = self.book.about(study, preset)
-                if not about:
-                    continue
-                versions = ", ".join(f"{k} {v}" for k, v in about["versions"].items())
-                hours = self.book.seconds(study, preset) / 3600
-                seeds = " ".join(map(str, about["seeds"]))
-                machine = f"{about.get('cores', '?')} cores, Python {about['python']}"
-                lines.append(
-                    [f"`{about['command']} --seeds {seeds}`", f"{hours:.1f} h", machine, versions]
-                )
-        header = ("command", "training, wall time", "machine", "versions")
+        for path in sorted(self.folder.glob("*.json")):
+            about, csv = json.loads(path.read_text(encoding="utf-8")), path.with_suffix(".csv")
+            seeds = " ".join(map(str, about.get("seeds", ())))
+            command = about["command"] + (f" --seeds {seeds}" if seeds else "")
+            hours = seconds(read_rows(csv)) / 3600
+            versions = ", ".join(f"{name} {what}" for name, what in about["versions"].items())
+            machine = f"{about.get('cores', '?')} cores, Python {about['python']}"
+            time = f"{hours:.1f} h" if hours else ""
+            lines.append([self._link(csv), f"`{command}`", time, machine, versions])
+        header = ("results", "command", "wall time", "machine", "versions")
         return _table(header, lines) if lines else "Nothing has been run yet."
 
     # --- tables -------------------------------------------------------------------------------
@@ -295,12 +295,17 @@ class Page:
     def _made(self, study: str) -> str:
         """Where it is in the paper, and what made our figures."""
         said = []
-        for preset in _presets(study):
-            command = f"downside reproduce {study}"
-            command += f" --preset {preset}" if len(_presets(study)) > 1 else ""
+        for preset in PRESETS:
+            command = f"downside reproduce {study} --preset {preset}"
             path, rows = self.book.path(study, preset), self.book.rows(study, preset)
             said.append(f"`{command}`: {self._link(path)}" if rows else _not_run(command))
-        return f"In the paper: {STUDIES[study]}. Made by {'; '.join(said)}."
+        text = f"In the paper: {STUDIES[study]}. Made by {'; '.join(said)}."
+        best = self.book.optimum_path(study)
+        about = best.with_suffix(".json")
+        if about.exists():
+            command = json.loads(about.read_text(encoding="utf-8"))["command"]
+            text += f" The optimum by `{command}`: {self._link(best)}."
+        return text
 
     def _link(self, path: Path) -> str:
         return f"[{path.name}]({self._relative(path)})"
@@ -314,10 +319,6 @@ class Page:
 
 
 _OURS = ("preset default", "of the optimum", "preset paper", "of the optimum")
-
-
-def _presets(study: str) -> tuple[str, ...]:
-    return PRESETS[:1] if study in NO_PRESETS else PRESETS
 
 
 def _table(header: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
@@ -342,7 +343,8 @@ def _verdict(claim: Claim, one: Verdict) -> str:
     found = one.found
     by = f" by `{one.pair.measure}`" if len({pair.measure for pair in claim.pairs}) > 1 else ""
     versus = f" to {one.pair.second}" if len({pair.second for pair in claim.pairs}) > 1 else ""
-    said = f"**{one.word}**: {found.value:+.3f} [{found.low:+.3f}, {found.high:+.3f}]{by}"
+    interval = f" [{found.low:+.3f}, {found.high:+.3f}]" if found.seeds > 1 else ""
+    said = f"**{one.word}**: {found.value:+.3f}{interval}{by}"
     return _escaped(said + versus) + (f", {found.seeds} seed(s)" if found.seeds < 5 else "")
 
 

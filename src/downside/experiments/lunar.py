@@ -1,8 +1,8 @@
 """The windy lunar lander (table 3 of the paper): every row that is asked for, several seeds.
 
 A study (`ds.sweep`) over rows and seeds: a run folder each under `runs/lunar/`, one run to a core,
-resumed where it was interrupted. What is in `results/lunar-lander.csv` is not trained again; with
-another number of steps than usual, the table has it in its name.
+resumed where it was interrupted. What is in `results/lunar-lander-<preset>.csv` is not trained
+again; with another number of steps than usual, the table has it in its name.
 """
 
 import collections
@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from downside._machine import cores
 from downside.experiments._options import Options
 from downside.experiments._paper import paper_table
 from downside.experiments._study import Row, read_rows, with_agent, write_about, write_rows
@@ -48,18 +49,34 @@ SB3 = dict(zip(MEASURES, (43.6, 20.1, 4.2, 23.9), strict=True))
 
 def main(options: Options) -> bool:
     """Trains, values, writes and prints; there is no optimum to agree with."""
-    timesteps, episodes = options.timesteps or TIMESTEPS, EPISODES
-    names = tuple(name for name in ROWS if options.only in name)
-    unusual = "" if timesteps == TIMESTEPS else f"-{timesteps}"
-    folder, path = Path("runs/lunar"), options.folder / f"lunar-lander{unusual}.csv"
+    failed: dict[str, str] = {}
+    for preset in options.presets:
+        failed |= _train(options, preset)
+        _show(read_rows(_path(options, preset)), preset)
+    for name, error in failed.items():
+        terminal().print(f"{name} failed: {error}", markup=False, soft_wrap=True)
+    return not failed
+
+
+def _path(options: Options, preset: str) -> Path:
+    usual = options.timesteps in (None, TIMESTEPS)
+    return options.folder / f"lunar-lander-{preset}{'' if usual else f'-{options.timesteps}'}.csv"
+
+
+def _train(options: Options, preset: str) -> Mapping[str, str]:
+    """Trains what is missing, values it, writes it down; the errors of those that failed."""
+    timesteps, episodes, path = options.timesteps or TIMESTEPS, EPISODES, _path(options, preset)
+    names, folder = tuple(name for name in ROWS if options.only in name), Path("runs/lunar")
     if options.quick:
         names, timesteps, episodes, folder = names[:1], 3_000, 20, options.folder / "lunar"
+    command = f"downside reproduce lunar --preset {preset}"
+    command += "" if timesteps == TIMESTEPS else f" --timesteps {timesteps}"
     failed: dict[str, str] = {}
-    whole = _study(names, options.seeds_or((0, 1, 2)), timesteps, episodes)
+    whole = _study(names, options.seeds_or((0, 1, 2)), preset, timesteps, episodes)
     for seeds, rows in _missing(read_rows(path), whole).items():
-        study = _study(rows, seeds, timesteps, episodes)
+        study = _study(rows, seeds, preset, timesteps, episodes)
         made = sweep(study, folder=folder, progress_bar=True)
-        failed.update(made.failed)
+        failed |= made.failed
         found = read_rows(path)  # others may have been written meanwhile
         for own in _values(made):
             found = with_agent(found, own, "row", "seed")
@@ -68,17 +85,15 @@ def main(options: Options) -> bool:
         write_rows(path, found)
         write_about(
             path.with_suffix(".json"),
-            "downside reproduce lunar" + (f" --timesteps {timesteps}" if unusual else ""),
+            command,
             environment=ENVIRONMENT,
             gamma=GAMMA,
+            preset=preset,
             total_timesteps=timesteps,
             seeds=sorted({int(row["seed"]) for row in found}),
             episodes=episodes,
         )
-    _show(read_rows(path))
-    for name, error in failed.items():
-        terminal().print(f"{name} failed: {error}", markup=False, soft_wrap=True)
-    return not failed
+    return failed
 
 
 def _missing(
@@ -104,7 +119,7 @@ def _name(cell: Cell) -> str:
 
 
 def _study(
-    rows: Sequence[str], seeds: Sequence[int], timesteps: int, episodes: int
+    rows: Sequence[str], seeds: Sequence[int], preset: str, timesteps: int, episodes: int
 ) -> dict[str, Any]:
     return {
         "study": {
@@ -117,7 +132,8 @@ def _study(
         "environments": [{"id": ENVIRONMENT}],
         # QR-DQN maximises the mean, and takes no measure.
         "agents": [
-            {"name": agent, "gamma": GAMMA} | ({} if agent == "qrdqn" else {"risks": [risk]})
+            {"name": agent, "preset": preset, "gamma": GAMMA}
+            | ({} if agent == "qrdqn" else {"risks": [risk]})
             for agent, risk in map(ROWS.__getitem__, rows)
         ],
     }
@@ -139,7 +155,7 @@ def _values(made: Sweep) -> list[list[Row]]:
                 "value": round(valued.value(measure), 4),
                 "standard_error": round(valued.standard_error(measure), 4),
                 "timesteps": agent.num_timesteps,
-                "seconds": round(float(agent.history[-1]["seconds"]), 1),
+                "seconds": round(float(agent.history[-1]["seconds"]) / cores(), 1),
                 "settings": cell.key,
             }
             for measure in MEASURES
@@ -148,7 +164,7 @@ def _values(made: Sweep) -> list[list[Row]]:
     return out
 
 
-def _show(rows: list[Row]) -> None:
+def _show(rows: Sequence[Row], preset: str) -> None:
     shown: list[list[Any]] = []
     for name in ROWS:
         line, own = [name], []
@@ -164,5 +180,5 @@ def _show(rows: list[Row]) -> None:
         if len(line) > 1:
             shown.append([*line, str(len(own))])
     header = ("agent", *MEASURES[:3], "half and half", "seeds")
-    title = "Windy lunar lander: ours, mean ± sd of seeds (the paper's)"
+    title = f"Windy lunar lander, preset {preset}: mean ± sd of seeds (the paper's)"
     show(terminal(), title, header, shown)

@@ -18,8 +18,8 @@ def main(options: Options) -> bool:
     folder, book = options.folder, Book(options.folder)
     if any(book.rows("mean-reversion", preset) for preset in PRESETS):
         draw_comparison(book, "mean-reversion", paper_table("mean_reversion"), PRESETS, folder)
-    if book.rows("lunar", "default"):
-        draw_comparison(book, "lunar", paper_table("windy_lunar_lander"), PRESETS[:1], folder)
+    if any(book.rows("lunar", preset) for preset in PRESETS):
+        draw_comparison(book, "lunar", paper_table("windy_lunar_lander"), PRESETS, folder)
     in_repository = folder == Path("results") and PAGE.parent.is_dir()
     path = PAGE if in_repository else folder / PAGE.name
     write_text(path, Page(folder, path).text())

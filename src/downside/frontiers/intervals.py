@@ -13,6 +13,7 @@ import numpy as np
 from jaxtyping import Float
 
 from downside.evaluation import Evaluation, Interval
+from downside.evaluation.seeds import normal, student
 from downside.risk import AbstractSpectralRisk
 
 
@@ -39,7 +40,7 @@ def valued(
     seeds = [one.value(risk) for one in evaluations]
     if len(seeds) == 1:
         error = evaluations[0].standard_error(risk) if len(evaluations[0]) > 1 else 0.0
-        width = _normal(confidence) * error
+        width = normal(confidence) * error
     else:
         width = _width(np.array(seeds), confidence)
     value = statistics.fmean(seeds)
@@ -57,7 +58,7 @@ def difference(
     if len(apart) > 1:
         width = _width(apart, confidence)
     else:
-        width = _normal(confidence) * _error(first[1][0], second[1][0], risk)
+        width = normal(confidence) * _error(first[1][0], second[1][0], risk)
     middle = float(apart.mean())
     return Interval(middle - width, middle + width)
 
@@ -83,29 +84,3 @@ def _worth(one: Evaluation, risk: AbstractSpectralRisk) -> Float[np.ndarray, " e
     """What each episode adds to the value: h of its return."""
     found: Any = risk.utility(np.sort(one.returns))(one.returns)
     return np.asarray(found)
-
-
-def _normal(confidence: float) -> float:
-    return statistics.NormalDist().inv_cdf((1 + confidence) / 2)
-
-
-def student(confidence: float, freedom: int) -> float:
-    r"""The t with $P(|T| \le t)$ = `confidence`, T being Student's with whole degrees of freedom.
-
-    The closed form of Abramowitz and Stegun (1964), 26.7.3 and 26.7.4, inverted by bisection.
-    """
-    low, high = 0.0, math.pi / 2  # of arctan(t / sqrt(freedom))
-    for _ in range(60):
-        middle = (low + high) / 2
-        low, high = (middle, high) if _inside(middle, freedom) < confidence else (low, middle)
-    return math.sqrt(freedom) * math.tan(low)
-
-
-def _inside(angle: float, freedom: int) -> float:
-    sine, cosine = math.sin(angle), math.cos(angle)
-    odd = freedom % 2
-    term = total = (cosine if odd else 1.0) if freedom > 1 else 0.0
-    for k in range(2 + odd, freedom - 1, 2):
-        term *= (k - 1) / k * cosine**2
-        total += term
-    return 2 / math.pi * (angle + sine * total) if odd else sine * total
