@@ -1,6 +1,8 @@
 """How far a study is: agents trained, time left, and a line for each that is done."""
 
+import contextlib
 import threading
+from collections.abc import Iterator
 from types import TracebackType
 
 from rich.console import Console
@@ -40,6 +42,15 @@ class StudyBar:
         traceback: TracebackType | None,
     ) -> None:
         self._bar.stop()
+
+    @contextlib.contextmanager
+    def paused(self) -> Iterator[None]:
+        """Out of the way of somebody who shows progress of his own."""
+        self._bar.stop()
+        try:
+            yield
+        finally:
+            self._bar.start()
 
     def update(self, agent: object, share: float, title: str) -> None:
         """An agent has done this share of its training."""

@@ -6,6 +6,7 @@ again; with another number of steps than usual, the table has it in its name.
 """
 
 import collections
+import contextlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -75,7 +76,8 @@ def _train(options: Options, preset: str) -> Mapping[str, str]:
     whole = _study(names, options.seeds_or((0, 1, 2)), preset, timesteps, episodes)
     for seeds, rows in _missing(read_rows(path), whole).items():
         study = _study(rows, seeds, preset, timesteps, episodes)
-        made = sweep(study, folder=folder, progress_bar=True)
+        with contextlib.nullcontext() if options.bar is None else options.bar.paused():
+            made = sweep(study, folder=folder, progress_bar=True)
         failed |= made.failed
         found = read_rows(path)  # others may have been written meanwhile
         for own in _values(made):
