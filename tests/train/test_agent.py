@@ -9,6 +9,7 @@ import pytest
 
 import downside as ds
 from downside.agents import Network
+from downside.agents.networks import Ensemble
 from downside.envs import GymnasiumFace, GymnasiumVectorFace
 from downside.train.policy import GreedyPolicy
 from downside.train.setup import check_timesteps
@@ -152,6 +153,21 @@ def test_qr_icvar_of_everything_is_qr_dqn_bit_for_bit():
 
 
 # --- what it refuses --------------------------------------------------------------------------
+
+
+def test_several_networks_see_the_same_and_differ(tmp_path):
+    agent = ds.QRDQN(ENV, **COMMON, ensemble=2).learn(10 * CHUNK)
+    quantiles = agent.networks.quantiles
+    assert isinstance(quantiles, Ensemble)
+    one, other = quantiles.members
+    # The inputs were scaled anew on the way, for both of them alike.
+    learner = run_of(agent).learner
+    for networks in (learner.networks, learner.targets):
+        spreads = [member.scale.input_spread for member in networks.quantiles.members]
+        np.testing.assert_array_equal(*spreads)
+    assert not np.array_equal(one.head.weight, other.head.weight)
+    loaded = ds.load(agent.save(tmp_path / "two"), ENV)
+    np.testing.assert_array_equal(loaded.simulate_returns(5, 0), agent.simulate_returns(5, 0))
 
 
 def test_an_agent_needs_an_environment():
