@@ -1,5 +1,7 @@
 """Each algorithm's augmentation, score and outer step, by hand."""
 
+import dataclasses
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -72,6 +74,20 @@ def test_relabelling_moves_the_target_and_its_discounted_successor():
     )
     np.testing.assert_allclose(observation, [9, 1.75])
     np.testing.assert_allclose(after, [[[8, 3.5]]])
+
+
+def test_a_discreet_agent_shows_its_memory_once_h_bends():
+    discreet = SRM.make(CVaR(0.5), dataclasses.replace(SETTINGS, discreet=True))
+    seen = jnp.array([9.0, 1.0, 0.5])
+    line, bent = discreet.first_goal(jnp.zeros(2)), aim([0.0], [2.0], 7.0)
+    np.testing.assert_allclose(discreet.view(seen, line), [9, 0, 0])
+    np.testing.assert_allclose(discreet.view(seen, bent), [9, -6, 0.5])
+    assert (discreet.hidden_at_first, srm("cvar(0.5)").hidden_at_first) == (2, 0)
+    np.testing.assert_allclose(srm("cvar(0.5)").view(seen, line), [9, 1, 0.5])
+    # For the mean h stays a line, so that nothing is ever shown.
+    mean = SRM.make(ds.Mean(), dataclasses.replace(SETTINGS, discreet=True))
+    after = mean.learned_outer_step(line, jnp.arange(4.0), lambda goal: jnp.zeros(()), 1.0)
+    np.testing.assert_allclose(mean.view(seen, after), [9, 0, 0])
 
 
 def test_without_memory_there_is_nothing_to_relabel():

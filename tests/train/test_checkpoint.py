@@ -396,11 +396,14 @@ def test_a_folder_without_a_checkpoint_is_told(tmp_path):
         ds.load(tmp_path)
 
 
+BEFORE_3 = {"ensemble": 1, "exchange": 0.0, "discreet": False}
+
+
 @pytest.mark.parametrize(
     ("schema", "kind", "then"),
     [
-        (1, "QRDQN", {"layer_norm": False, "double": False, "ensemble": 1, "exchange": 0.0}),
-        (2, "QRSRM", {"layer_norm": True, "double": True, "ensemble": 1, "exchange": 0.0}),
+        (1, "QRDQN", {"layer_norm": False, "double": False, **BEFORE_3}),
+        (2, "QRSRM", {"layer_norm": True, "double": True, **BEFORE_3}),
     ],
 )
 def test_a_checkpoint_of_an_older_schema_is_read(schema, kind, then):

@@ -259,6 +259,25 @@ def test_a_changed_time_limit_is_part_of_the_problem(limit, length):
         del gym.registry["DownsideTestCounter-v0"]
 
 
+def test_a_discreet_agent_is_deaf_to_its_memory_until_h_bends():
+    settings = {**SMALL, "neutral_fraction": 0.5, "relabel": 0.25}
+    agent = ds.QRSRM(Counter(), risk="cvar(0.5)", discreet=True, **settings)
+    felt = []
+
+    def feel(agent):
+        networks, goal = agent._run.learner.networks, agent._run.goal
+        quantiles = [
+            networks.quantiles(agent._algorithm.view(jnp.array([1.0, 1.0, s, 0.9]), goal))
+            for s in (0.0, 2.0)
+        ]
+        weights = [member.trunk.layers[0].weight[-2:] for member in networks.quantiles.members]
+        felt.append((not np.allclose(*quantiles), bool(np.abs(weights).sum() > 0)))
+
+    agent.learn(200, callback=feel)  # the first outer step is made after half of eight chunks
+    assert felt[:3] == [(False, False)] * 3
+    assert felt[-1] == (True, True)
+
+
 def test_another_environment_must_have_the_same_spaces():
     agent = ds.QRDQN(Counter(), **SMALL)
     with pytest.raises(ValueError, match=r"`env` must have observations of shape \(2,\) and 2"):

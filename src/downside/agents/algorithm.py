@@ -121,6 +121,11 @@ class AbstractAlgorithm(eqx.Module):
         del goal
         return observation
 
+    @property
+    def hidden_at_first(self) -> int:
+        """How many inputs, the last ones, `view` sets to 0 until the goal asks for them."""
+        return 0
+
     # --- score --------------------------------------------------------------------------------
 
     @abc.abstractmethod

@@ -14,7 +14,7 @@ from jaxtyping import Array, Bool, Float, Int, Key
 
 from downside._random import stream
 from downside.agents.algorithm import AbstractAlgorithm, Decision, Goal
-from downside.agents.networks import Ensemble, MakeTrunk, Network, Scale, scaled
+from downside.agents.networks import Ensemble, MakeTrunk, Network, Scale, scaled, without_inputs
 from downside.agents.settings import Settings
 from downside.ops import greedy, masked, quantile_huber_loss, return_targets
 
@@ -51,8 +51,10 @@ def make_networks(
     num_actions: int,
     *,
     anchored: bool,
+    hidden: int = 0,
 ) -> Networks:
-    """Fresh networks for observations of this size."""
+    """Fresh networks for observations of this size; `hidden` inputs of the quantiles, the last
+    ones, have no weight yet."""
     critic = None
     if settings.critic == "utility":
         trunk = make_trunk(stream(key, "critic trunk"), size)
@@ -60,7 +62,9 @@ def make_networks(
     shape = (num_actions, settings.quantiles)
     first = stream(key, "quantile trunk")
     keys = [first] + [jax.random.fold_in(first, i) for i in range(1, settings.ensemble)]
-    members = tuple(Network(make_trunk(own, size), size, shape) for own in keys)
+    members = tuple(
+        without_inputs(Network(make_trunk(own, size), size, shape), hidden) for own in keys
+    )
     quantiles = members[0] if len(members) == 1 else Ensemble(members)
     return Networks(critic, quantiles, anchored and critic is not None)
 

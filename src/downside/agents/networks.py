@@ -159,6 +159,14 @@ class Ensemble(eqx.Module):
         return jnp.stack([member(observation, actions) for member in self.members])
 
 
+def without_inputs(network: Network, count: int) -> Network:
+    """The network with weights 0 for its last `count` inputs, where its trunk is one of ours."""
+    if not count or not isinstance(network.trunk, MLP) or not network.trunk.layers:
+        return network
+    first = network.trunk.layers[0].weight
+    return eqx.tree_at(lambda one: one.trunk.layers[0].weight, network, first.at[-count:].set(0.0))
+
+
 def members(network: Network | Ensemble) -> tuple[Network, ...]:
     """The networks that it consists of."""
     return network.members if isinstance(network, Ensemble) else (network,)

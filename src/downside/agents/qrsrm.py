@@ -1,5 +1,6 @@
 """QR-SRM: any static spectral risk measure of the return of the whole episode."""
 
+import dataclasses
 from collections.abc import Callable
 from typing import ClassVar
 
@@ -12,7 +13,7 @@ from downside.agents.algorithm import AbstractAlgorithm, Measured
 from downside.agents.settings import Settings
 from downside.envs import AbstractJaxEnv, JaxReturnAware
 from downside.ops import utility_score, utility_target
-from downside.risk import Utility
+from downside.risk import AbstractSpectralRisk, Utility
 
 _ACCUMULATED, _DISCOUNT = -2, -1
 
@@ -48,6 +49,17 @@ class SRM(AbstractAlgorithm):
 
     name: ClassVar[str] = "QR-SRM"
 
+    discreet: bool = eqx.field(static=True, default=False)
+    """Whether (s, c) is shown to the networks only once h bends."""
+
+    @classmethod
+    def make(
+        cls, risk: AbstractSpectralRisk, settings: Settings, levels: int | None = None
+    ) -> "AbstractAlgorithm":
+        """The algorithm for a measure."""
+        made = super().make(risk, settings, levels)
+        return dataclasses.replace(made, discreet=settings.discreet)
+
     # --- augmentation -------------------------------------------------------------------------
 
     def wrap(self, env: AbstractJaxEnv, goal: Aim) -> AbstractJaxEnv:
@@ -75,8 +87,17 @@ class SRM(AbstractAlgorithm):
         )
 
     def view(self, observation: Float[Array, " d"], goal: Aim) -> Float[Array, " d"]:
-        """With s relative to the place of h."""
-        return observation.at[_ACCUMULATED].add(-goal.location)
+        """With s relative to the place of h; without (s, c) where nobody asks for it."""
+        seen = observation.at[_ACCUMULATED].add(-goal.location)
+        if not self.discreet:
+            return seen
+        bends = (goal.utility.drops != 0).any()
+        return seen.at[_ACCUMULATED:].multiply(bends.astype(seen.dtype))
+
+    @property
+    def hidden_at_first(self) -> int:
+        """S and c."""
+        return 2 if self.discreet else 0
 
     # --- score --------------------------------------------------------------------------------
 

@@ -105,6 +105,10 @@ class Settings:
     """Share of the sampled decisions that are taken with the memory of another one, so that what a
     state is worth is not mistaken for what those who came there had earned; only where nothing can
     be simulated."""
+    discreet: bool = False
+    """Whether the networks of QR-SRM see what the agent remembers only once h bends: while it is a
+    line the best action does not depend on it. The weights of these inputs start at 0, so that
+    nothing changes at the moment when they are shown. Only where nothing can be simulated."""
 
     # --- the outer step -----------------------------------------------------------------------
     outer: Literal["simulated", "lived", "learned"] = "simulated"
@@ -177,6 +181,7 @@ PAPER: Mapping[str, Any] = {
     "exploration_fraction": 0.5,
     "relabel": 0.0,
     "exchange": 0.0,
+    "discreet": False,
     "outer": "learned",
     "outer_interval": 1000,
     "outer_rate": 1.0,
@@ -216,6 +221,7 @@ LIVED: Mapping[str, Any] = {
     "exploration_fraction": 0.1,
     "relabel": 0.25,
     "exchange": 0.5,
+    "discreet": True,
     "outer": "learned",
     "outer_interval": 500,
     "shifts": 1,

@@ -55,6 +55,7 @@ def blank(program: Program, algorithm: AbstractAlgorithm, key: Key[Array, ""]) -
         size,
         core.num_actions,
         anchored=not core.bounded,
+        hidden=algorithm.hidden_at_first,
     )
     own = core.observation_space.shape[0]
     return HostedRun(
@@ -85,11 +86,13 @@ def warmed_up(program: Program, algorithm: AbstractAlgorithm, run: HostedRun) ->
     networks = run.learner.networks
     if program.settings.normalise:
         inputs = jax.vmap(
-            lambda observation, s, c: algorithm.view(
-                jnp.concatenate([observation, algorithm.remembered(s, c, goal)]), goal
+            lambda observation, s, c: jnp.concatenate(
+                [observation, algorithm.remembered(s, c, goal)]
             )
         )(seen.observation, seen.accumulated, seen.discount_so_far)
-        mean, deviation = inputs.mean(axis=0), input_spread(inputs)
+        # What is hidden has the mean 0, which is what it is set to.
+        mean = jax.vmap(lambda one: algorithm.view(one, goal))(inputs).mean(axis=0)
+        deviation = input_spread(inputs)
         deviation = jnp.where(deviation > 1e-6, deviation, 1.0)
         own = jnp.asarray(spread, jnp.float32)
         networks = with_scale(

@@ -23,6 +23,7 @@ _NOT_HOSTED: Mapping[str, tuple[Any, ...]] = {
 _NOT_IN_JAX: Mapping[str, tuple[Any, ...]] = {
     "n_steps": (1,),
     "exchange": (0.0,),
+    "discreet": (False,),
     "outer": ("simulated", "learned"),
 }
 """What is left where it can."""
