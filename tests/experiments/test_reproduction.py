@@ -113,7 +113,7 @@ def test_only_complete_agents_are_not_trained_again(tmp_path):
     for row in rows:
         row["settings"] = "0badcafe" if row["algorithm"] == "QR-iCVaR" else made
     write_rows(tmp_path / "mean-reversion-default.csv", rows)
-    options = Options(results=tmp_path, seeds=(0,), only="0.5")
+    options = Options(results=tmp_path, seeds=(0,), only=("0.5",))
     left = [str(cell) for cell in mean_reversion.missing(options, "default")]
     assert left == [
         "QR-CVaR 0.5, seed 0",
@@ -153,7 +153,7 @@ def _fake_trainer(monkeypatch, broken=()):
 
 def test_what_was_finished_before_a_kill_is_kept(monkeypatch, tmp_path):
     monkeypatch.setattr(_training, "cores", lambda: 1)
-    options = Options(results=tmp_path, seeds=(0, 1), preset="paper", only="QR-iCVaR")
+    options = Options(results=tmp_path, seeds=(0, 1), preset="paper", only=("QR-iCVaR",))
     first = _fake_trainer(monkeypatch, broken=(1,))
     with pytest.raises(RuntimeError, match="switched off"):
         mean_reversion.main(options)
@@ -196,7 +196,7 @@ def _fake_sweep(monkeypatch, returns, failing=()):
 
 def test_the_lander_trains_what_is_missing_and_values_it_by_every_measure(monkeypatch, tmp_path):
     swept = _fake_sweep(monkeypatch, np.arange(10.0))
-    first = Options(results=tmp_path, preset="default", seeds=(0,), only="cvar(0.2)")
+    first = Options(results=tmp_path, preset="default", seeds=(0,), only=("cvar(0.2)",))
     assert lunar.main(first)
     assert swept == [["qrsrm 0.5*cvar(0.2) + 0.5*cvar(1) 0", "qrsrm cvar(0.2) 0"]]
     rows = read_rows(tmp_path / "lunar-lander-default.csv")
@@ -205,7 +205,9 @@ def test_the_lander_trains_what_is_missing_and_values_it_by_every_measure(monkey
     assert found["QR-SRM cvar(0.2)", "cvar(0.2)"] == 0.5  # the mean of 0 and 1
     assert found["QR-SRM cvar(0.2)", lunar.MIXTURE] == 2.5  # half of 0.5 and 4.5
     # Rows that lack the same seeds are one study; nothing is trained twice.
-    assert lunar.main(Options(results=tmp_path, preset="default", seeds=(0, 1), only="QR-SRM cvar"))
+    assert lunar.main(
+        Options(results=tmp_path, preset="default", seeds=(0, 1), only=("QR-SRM cvar",))
+    )
     assert sorted(swept[1:]) == [
         ["qrsrm cvar(0.2) 1"],
         [f"qrsrm cvar({level}) {seed}" for level in ("0.5", "1") for seed in (0, 1)],
@@ -216,7 +218,7 @@ def test_the_lander_trains_what_is_missing_and_values_it_by_every_measure(monkey
 
 def test_landers_with_other_steps_or_settings_are_others(monkeypatch, tmp_path):
     swept = _fake_sweep(monkeypatch, np.arange(10.0))
-    only = {"results": tmp_path, "preset": "default", "seeds": (0,), "only": "QR-DQN"}
+    only = {"results": tmp_path, "preset": "default", "seeds": (0,), "only": ("QR-DQN",)}
     lunar.main(Options(**only))
     lunar.main(Options(**only, timesteps=1000))
     assert len(swept) == 2
@@ -232,7 +234,7 @@ def test_landers_with_other_steps_or_settings_are_others(monkeypatch, tmp_path):
 
 def test_landers_that_fail_are_told_of_and_the_others_are_kept(monkeypatch, tmp_path, capsys):
     _fake_sweep(monkeypatch, np.arange(10.0), failing=("qrdqn",))
-    assert not lunar.main(Options(results=tmp_path, preset="default", seeds=(0,), only="QR-DQN"))
+    assert not lunar.main(Options(results=tmp_path, preset="default", seeds=(0,), only=("QR-DQN",)))
     assert "ValueError: no" in capsys.readouterr().out
     assert not (tmp_path / "lunar-lander-default.csv").exists()
     assert not lunar.main(Options(results=tmp_path, preset="default", seeds=(0,)))
@@ -380,7 +382,7 @@ def test_the_double_sum_is_the_same_function():
 
 def test_one_tiny_agent_of_the_comparison_is_trained_and_written(tmp_path):
     options = Options(
-        results=tmp_path, seeds=(0,), preset="default", only="QR-CVaR 0.5", quick=True
+        results=tmp_path, seeds=(0,), preset="default", only=("QR-CVaR 0.5",), quick=True
     )
     _run.run(["mean-reversion"], options)
     rows = read_rows(tmp_path / "mean-reversion-default.csv")

@@ -9,7 +9,7 @@ import pytest
 
 import downside as ds
 from downside.agents import Network
-from downside.agents.networks import Ensemble
+from downside.agents.networks import Ensemble, members
 from downside.envs import GymnasiumFace, GymnasiumVectorFace
 from downside.train.policy import GreedyPolicy
 from downside.train.setup import check_timesteps
@@ -157,14 +157,13 @@ def test_qr_icvar_of_everything_is_qr_dqn_bit_for_bit():
 
 def test_several_networks_see_the_same_and_differ(tmp_path):
     agent = ds.QRDQN(ENV, **COMMON, ensemble=2).learn(10 * CHUNK)
-    quantiles = agent.networks.quantiles
-    assert isinstance(quantiles, Ensemble)
-    one, other = quantiles.members
+    assert isinstance(agent.networks.quantiles, Ensemble)
+    one, other = members(agent.networks.quantiles)
     # The inputs were scaled anew on the way, for both of them alike.
     learner = run_of(agent).learner
     for networks in (learner.networks, learner.targets):
-        spreads = [member.scale.input_spread for member in networks.quantiles.members]
-        np.testing.assert_array_equal(*spreads)
+        first, second = (one.scale.input_spread for one in members(networks.quantiles))
+        np.testing.assert_array_equal(first, second)
     assert not np.array_equal(one.head.weight, other.head.weight)
     loaded = ds.load(agent.save(tmp_path / "two"), ENV)
     np.testing.assert_array_equal(loaded.simulate_returns(5, 0), agent.simulate_returns(5, 0))

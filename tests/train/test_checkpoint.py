@@ -396,7 +396,7 @@ def test_a_folder_without_a_checkpoint_is_told(tmp_path):
         ds.load(tmp_path)
 
 
-BEFORE_3 = {"ensemble": 1, "exchange": 0.0, "discreet": False}
+BEFORE_3 = {"ensemble": 1, "exchange": 0.0, "discreet": False, "tie_break": 0.0}
 
 
 @pytest.mark.parametrize(

@@ -51,6 +51,8 @@ class SRM(AbstractAlgorithm):
 
     discreet: bool = eqx.field(static=True, default=False)
     """Whether (s, c) is shown to the networks only once h bends."""
+    tie_break: float = eqx.field(static=True, default=0.0)
+    """The share of the mean in h."""
 
     @classmethod
     def make(
@@ -58,7 +60,7 @@ class SRM(AbstractAlgorithm):
     ) -> "AbstractAlgorithm":
         """The algorithm for a measure."""
         made = super().make(risk, settings, levels)
-        return dataclasses.replace(made, discreet=settings.discreet)
+        return dataclasses.replace(made, discreet=settings.discreet, tie_break=settings.tie_break)
 
     # --- augmentation -------------------------------------------------------------------------
 
@@ -165,7 +167,7 @@ class SRM(AbstractAlgorithm):
         step = jnp.where(first, 1.0, rate)
         location = goal.location + step * (jnp.where(first, place, found) - goal.location)
         knots = goal.utility.knots + step * (knots - goal.utility.knots)
-        return Aim(self.objective.utility(knots), location)
+        return Aim(self._utility(knots), location)
 
     def lived_outer_step(
         self, goal: Aim, returns: Float[Array, " n"], rate: Float[Array, ""] | float
@@ -174,7 +176,7 @@ class SRM(AbstractAlgorithm):
         place, knots = self._shape(self.objective.quantiles(returns))
         knots = goal.utility.knots + rate * (knots - goal.utility.knots)
         location = goal.location + rate * (place - goal.location)
-        return Aim(self.objective.utility(knots), location)
+        return Aim(self._utility(knots), location)
 
     def learned_outer_step(
         self,
@@ -186,7 +188,17 @@ class SRM(AbstractAlgorithm):
         """The utility h from the learned return at the start, in place."""
         del start_score
         knots = goal.utility.knots + rate * (self.objective.quantiles(start) - goal.utility.knots)
-        return Aim(self.objective.utility(knots), jnp.zeros(()))
+        return Aim(self._utility(knots), jnp.zeros(()))
+
+    def _utility(self, knots: Float[Array, " k"]) -> Utility:
+        """h, with the share of the mean that breaks ties."""
+        h, share = self.objective.utility(knots), self.tie_break
+        return Utility(
+            h.knots,
+            (1.0 - share) * h.drops,
+            linear=(1.0 - share) * h.linear + share,
+            offset=(1.0 - share) * h.offset,
+        )
 
     def _shape(self, knots: Float[Array, " k"]) -> tuple[Float[Array, ""], Float[Array, " k"]]:
         """The place of knots, and the knots relative to it."""

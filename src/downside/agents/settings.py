@@ -110,6 +110,10 @@ class Settings:
     line the best action does not depend on it. The weights of these inputs start at 0, so that
     nothing changes at the moment when they are shown. Only where nothing can be simulated."""
 
+    tie_break: float = 0.0
+    """Share of the mean in the h of QR-SRM: where h is flat all actions are alike, and errors
+    decide among them; with a little of the mean the best of them does."""
+
     # --- the outer step -----------------------------------------------------------------------
     outer: Literal["simulated", "lived", "learned"] = "simulated"
     """Where the outer step finds the return distribution of the start: in episodes of the greedy
@@ -182,6 +186,7 @@ PAPER: Mapping[str, Any] = {
     "relabel": 0.0,
     "exchange": 0.0,
     "discreet": False,
+    "tie_break": 0.0,
     "outer": "learned",
     "outer_interval": 1000,
     "outer_rate": 1.0,
@@ -222,6 +227,7 @@ LIVED: Mapping[str, Any] = {
     "relabel": 0.25,
     "exchange": 0.5,
     "discreet": True,
+    "tie_break": 0.1,
     "outer": "learned",
     "outer_interval": 500,
     "shifts": 1,
@@ -306,6 +312,7 @@ _REAL: Mapping[str, tuple[float, float, bool]] = {
     "exploration_fraction": (0.0, 1.0, True),
     "relabel": (0.0, math.inf, True),
     "exchange": (0.0, 1.0, True),
+    "tie_break": (0.0, 1.0, True),
     "outer_rate": (0.0, 1.0, False),
     "shift_span": (0.0, math.inf, True),
     "neutral_fraction": (0.0, 1.0, True),

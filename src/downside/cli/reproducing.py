@@ -35,8 +35,8 @@ class Reproduce:
     """With which settings agents are trained."""
     quick: bool = False
     """Tiny agents that learn next to nothing, to see that all of it runs."""
-    only: str = ""
-    """A part of the names of the agents to train, such as QR-DQN; the others are left out."""
+    only: tuple[str, ...] = ()
+    """Parts of the names of the agents to train, such as QR-DQN; the others are left out."""
     timesteps: int | None = None
     """Environment steps of each lunar lander, 500,000 if not given; others get a table of their
     own."""

@@ -23,8 +23,8 @@ class Options:
     """With which settings agents are trained: "default", "paper" or "both"."""
     quick: bool = False
     """Tiny agents that learn next to nothing, to see that all of it runs."""
-    only: str = ""
-    """A part of the names of the agents to train; the others are left out."""
+    only: tuple[str, ...] = ()
+    """Parts of the names of the agents to train; the others are left out. All if there are none."""
     timesteps: int | None = None
     """Environment steps of each lunar lander; the experiment's own if None."""
     bar: "StudyBar | None" = None
@@ -49,6 +49,10 @@ class Options:
     def presets(self) -> tuple[str, ...]:
         """The presets that are asked for."""
         return ("default", "paper") if self.preset == "both" else (self.preset,)
+
+    def wants(self, name: str) -> bool:
+        """Whether an agent of this name is asked for."""
+        return not self.only or any(part in name for part in self.only)
 
     def seeds_or(self, own: tuple[int, ...] = SEEDS) -> tuple[int, ...]:
         """The seeds that are asked for, or the experiment's `own`; two if it is to be quick."""

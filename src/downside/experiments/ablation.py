@@ -73,7 +73,7 @@ def missing(options: Options) -> list[Cell]:
         for name, changes in choices
         for seed in options.seeds_or((10,))
         for risk in RISKS
-        if options.only in name
+        if options.wants(name)
     ]
     return [
         one

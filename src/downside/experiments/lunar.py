@@ -67,7 +67,7 @@ def _path(options: Options, preset: str) -> Path:
 def _train(options: Options, preset: str) -> Mapping[str, str]:
     """Trains what is missing, values it, writes it down; the errors of those that failed."""
     timesteps, episodes, path = options.timesteps or TIMESTEPS, EPISODES, _path(options, preset)
-    names, folder = tuple(name for name in ROWS if options.only in name), Path("runs/lunar")
+    names, folder = tuple(name for name in ROWS if options.wants(name)), Path("runs/lunar")
     if options.quick:
         names, timesteps, episodes, folder = names[:1], 3_000, 20, options.folder / "lunar"
     command = f"downside reproduce lunar --preset {preset}"

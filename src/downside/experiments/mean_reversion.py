@@ -68,7 +68,7 @@ def missing(options: Options, preset: str) -> list[Cell]:
         Cell(algorithm, objective, seed, {"preset": preset, **CHANGES})
         for seed in options.seeds_or()
         for algorithm, objective in map(agent_of, ROWS)
-        if options.only in agent_label(algorithm, objective)
+        if options.wants(agent_label(algorithm, objective))
     ]
     return [one for one in cells if not is_done(rows, ENVIRONMENT, one, options, len(OBJECTIVES))]
 

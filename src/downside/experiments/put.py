@@ -116,7 +116,7 @@ def missing(options: Options, preset: str) -> list[Cell]:
         Cell("QR-SRM", risk, seed, settings)
         for seed in options.seeds_or()
         for risk in RISKS
-        if options.only in agent_label("QR-SRM", risk)
+        if options.wants(agent_label("QR-SRM", risk))
     ]
     return [
         one

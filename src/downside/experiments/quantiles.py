@@ -109,7 +109,7 @@ def missing(options: Options, preset: str) -> list[Cell]:
         )
         for seed in options.seeds_or(SEEDS)
         for count, algorithm in agents
-        if options.only in f"{algorithm}, {count} quantiles"
+        if options.wants(f"{algorithm}, {count} quantiles")
     ]
     return [
         one

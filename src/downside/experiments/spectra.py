@@ -93,7 +93,7 @@ def missing(options: Options, preset: str) -> list[Cell]:
         Cell("QR-SRM", objective, seed, {"preset": preset, "distribution_fraction": 0.0})
         for seed in options.seeds_or()
         for objective in OBJECTIVES
-        if options.only in agent_label("QR-SRM", objective)
+        if options.wants(agent_label("QR-SRM", objective))
     ]
     return [one for one in cells if not is_done(rows, ENVIRONMENT, one, options)]
 

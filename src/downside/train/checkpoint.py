@@ -89,7 +89,8 @@ def _upgraded(
     try:
         settings = about["settings"]
         if about["schema"] < 3:
-            settings = {"ensemble": 1, "exchange": 0.0, "discreet": False, **settings}
+            new = {"ensemble": 1, "exchange": 0.0, "discreet": False, "tie_break": 0.0}
+            settings = {**new, **settings}
         if about["schema"] < 2:
             settings = {"layer_norm": False, "n_steps": 1, "double": False, **settings}
             before = arrays.get(".replay.storage.discount_so_far")
