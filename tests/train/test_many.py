@@ -2,6 +2,8 @@ import json
 import os
 import subprocess
 import sys
+import threading
+import time
 from pathlib import Path
 
 import equinox as eqx
@@ -10,7 +12,7 @@ import numpy as np
 import pytest
 
 import downside as ds
-from downside.train.many import _group_size
+from downside.train.many import _group_size, train_agents
 from downside.train.program import make_program
 
 from .sharded import trained
@@ -66,6 +68,46 @@ def test_in_threads_each_is_what_it_would_be_alone_bit_for_bit():
     alone = ds.QRSRM(ENV, risk="cvar(0.5)", seed=1, **TINY).learn(TWO)
     assert eqx.tree_equal(agents[1]._run, alone._run)
     assert not eqx.tree_equal(agents[2].networks, alone.networks)
+
+
+class Watched(ds.QRSRM):
+    """Learns nothing in one chunk; `arrive` is called within it with what is being done."""
+
+    arrive = staticmethod(lambda what: None)
+
+    def _steps(self):
+        self.arrive("training")
+        self.history.append({"best": 0.0, "timesteps": CHUNK})
+        yield CHUNK, CHUNK
+
+    def _settling(self):
+        self.arrive("settling")
+        yield 1
+
+
+def test_the_first_agent_compiles_alone_and_the_others_do_not_wait_for_each_other(monkeypatch):
+    # Of four agents the first has the program to itself; the other three must be in their chunk at
+    # the same time to get past the barrier.
+    guard, arrived = threading.Lock(), {"training": 0, "settling": 0}
+    together = {what: threading.Barrier(3) for what in arrived}
+
+    def arrive(what):
+        with guard:
+            arrived[what] += 1
+            number = arrived[what]
+        if number == 1:
+            time.sleep(0.05)
+            assert arrived[what] == 1, "another one compiled at the same time"
+        else:
+            together[what].wait(timeout=20)
+
+    monkeypatch.setattr(Watched, "arrive", staticmethod(arrive))
+    agents = [Watched(ENV, risk="cvar(0.5)", seed=seed, **TINY) for seed in range(4)]
+    finished = []
+    train_agents(
+        agents, total_timesteps=CHUNK, engine="threads", together=4, finished=finished.append
+    )
+    assert set(finished) == set(agents)
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ import math
 import queue
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from typing import Any
 
@@ -180,6 +180,25 @@ def _share(jobs: Iterable[Job], workers: int) -> None:
 # --- an agent to a core -----------------------------------------------------------------------
 
 
+class _Compiling:
+    """Whoever needs a program first compiles it, alone; those who wait for it find it compiled."""
+
+    def __init__(self) -> None:
+        self._locks: dict[Hashable, threading.Lock] = {}
+        self._compiled: set[Hashable] = set()
+
+    @contextlib.contextmanager
+    def first(self, program: Hashable) -> Iterator[None]:
+        """Around the first use of a program in a thread; later threads are not held up."""
+        if program not in self._compiled:
+            with self._locks.setdefault(program, threading.Lock()):
+                if program not in self._compiled:
+                    yield
+                    self._compiled.add(program)
+                    return
+        yield
+
+
 def _train_in_threads(
     agents: Sequence[Agent],
     total_timesteps: int | None,
@@ -187,21 +206,28 @@ def _train_in_threads(
     bar: TrainingBar,
     finished: Callable[[Agent], None],
 ) -> None:
-    compiling = {(_levels(one), place): threading.Lock() for one in agents for place in _devices()}
-    done = dict.fromkeys(range(len(agents)), 0)
+    compiling, done = _Compiling(), dict.fromkeys(range(len(agents)), 0)
 
     def train(number: int, device: Any, stop: threading.Event) -> None:
         agent = agents[number]
-        steps = agent.training(total_timesteps)
-        with compiling[_levels(agent), device]:  # whoever comes first compiles for those who wait
-            next(steps)
-        for done[number], total in steps:
+
+        def chunks(what: str, steps: Iterator[Any]) -> Iterator[Any]:
+            with compiling.first((what, _levels(agent), device)):
+                first = None if stop.is_set() else next(steps, None)
+            if first is not None:
+                yield first
+                yield from steps
+
+        for done[number], total in chunks("training", agent.training(total_timesteps)):
             if stop.is_set():
                 return
             best = np.mean([one.history[-1]["best"] for one in agents if one.history])
             bar.update(sum(done.values()), total * len(agents), float(best))
-        agent.settle()
-        finished(agent)
+        for _ in chunks("settling", agent._settling()):
+            if stop.is_set():
+                return
+        if not stop.is_set():
+            finished(agent)
 
     at_a_time = cores() if jax.default_backend() == "cpu" else len(_devices())
     _share([functools.partial(train, i) for i in range(len(agents))], together or at_a_time)
