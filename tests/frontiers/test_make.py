@@ -2,7 +2,9 @@
 
 import json
 import math
+from types import SimpleNamespace
 
+import numpy as np
 import pytest
 
 import downside as ds
@@ -129,6 +131,35 @@ def test_wrong_arguments_are_refused_before_anything_is_trained(trained):
         ds.frontier("CartPole-v1", exact=True)
     with pytest.raises(ValueError, match="CVaR"):
         ds.frontier(ENV, agent=ds.QRCVaR)
+    assert trained == []
+
+
+def test_measures_that_print_alike_have_each_its_own_optimum(monkeypatch):
+    # 2 (1 - u) and 3 (1 - u)^2 leave the better of two outcomes 1/4 and 1/8.
+    first, second = (ds.CustomSpectrum(lambda u, k=k: (1 - u) ** k) for k in (1, 2))
+    returns = [0.0, 1.0]
+    monkeypatch.setattr(
+        make,
+        "solve",
+        lambda _, risk, **__: SimpleNamespace(value=float(risk(returns)), returns=returns),
+    )
+    work = make._Work(
+        env=ENV,
+        network=None,
+        total_timesteps=TWO,
+        episodes=200,
+        folder=None,
+        axes=(first, second),
+    )
+    agent = ds.QRSRM(ENV, risk="mean", **TINY)
+    optima = work.optima(agent, [first, second], False)
+    np.testing.assert_allclose([one.value for one in optima], [1 / 4, 1 / 8], atol=1e-6)
+
+
+def test_a_measure_that_no_text_makes_again_is_refused_with_a_folder(tmp_path, trained):
+    own = ds.CustomSpectrum(lambda u: 1 - u)
+    with pytest.raises(ValueError, match=r"`folder`, got custom\(.*<lambda>\)\. Leave out"):
+        ds.frontier(ENV, folder=tmp_path, **{**ASKED, "end": own})
     assert trained == []
 
 
