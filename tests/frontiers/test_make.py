@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import downside as ds
+from downside.envs import JaxReturnAware
 from downside.frontiers import make
 from downside.frontiers.folder import frontier_folder, write_folder
 
@@ -127,8 +128,10 @@ def test_wrong_arguments_are_refused_before_anything_is_trained(trained):
         ds.frontier(ENV, start="mean", end="cvar(1)")
     with pytest.raises(ValueError, match="`confidence` must be in"):
         ds.frontier(ENV, confidence=95.0)
-    with pytest.raises(ValueError, match="`exact` must be False or left out here: the planner"):
-        ds.frontier("CartPole-v1", exact=True)
+    with pytest.raises(ValueError, match="`exact` must be False or left out here: `env` must be"):
+        ds.frontier(JaxReturnAware(ENV, gamma=0.9), exact=True)
+    with pytest.raises(ValueError, match=r"`env` must be written in JAX .* Use `ds\.sweep`"):
+        ds.frontier("CartPole-v1")
     with pytest.raises(ValueError, match="CVaR"):
         ds.frontier(ENV, agent=ds.QRCVaR)
     assert trained == []

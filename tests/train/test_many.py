@@ -17,6 +17,7 @@ from downside.train.program import make_program
 
 from .sharded import trained
 from .tiny import CHUNK, ENV, TINY, TWO
+from .toys import Counter
 
 ROOT = Path(__file__).parents[2]
 
@@ -166,3 +167,13 @@ def test_wrong_arguments_are_refused():
         ds.train_many(ENV, risks=["mean"], engine="gpu", **TINY)
     with pytest.raises(ValueError, match="`together` must be a whole number >= 1, got 0"):
         ds.train_many(ENV, risks=["mean"], total_timesteps=CHUNK, together=0, **TINY)
+
+
+def test_an_environment_that_agents_would_share_is_refused():
+    said = r"`env` must be written in JAX .*, got <Counter instance>\. Use `ds\.sweep`"
+    with pytest.raises(ValueError, match=said):
+        ds.train_many(Counter(), risks=["mean"], seeds=[0, 1])
+    with pytest.raises(ValueError, match=r"got CartPole-v1\. Use `ds\.sweep`"):
+        ds.train_many("CartPole-v1", risks=["mean"])
+    with pytest.raises(ValueError, match=said):
+        train_agents([ds.QRDQN(Counter())])

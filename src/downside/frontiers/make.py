@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 from downside._files import write_text
-from downside.envs import AbstractJaxEnv
 from downside.evaluation import Evaluation, evaluate
 from downside.evaluation.bootstrap import check_confidence
 from downside.exact import as_problem, solve
@@ -26,7 +25,7 @@ from downside.runs import (
 )
 from downside.train import QRSRM, Agent, load
 from downside.train.callbacks import saved_in
-from downside.train.many import train_agents
+from downside.train.many import check_in_jax, train_agents
 
 _EXACT = "exact.json"
 
@@ -87,6 +86,7 @@ def frontier(
         raise ValueError(f"`seeds` must be one or more different whole numbers, got {seeds}.")
     if folder is not None:
         _check_texts([start, end, *(risk for _, risk in between)])
+    check_in_jax(env, env_kwargs)
     agents = [
         agent(
             env,
@@ -169,8 +169,6 @@ def _is_planned(agent: Agent, exact: bool | None) -> bool:
     if exact is False:
         return False
     try:
-        if not isinstance(agent.env, AbstractJaxEnv):
-            raise ValueError(f"the planner needs an environment written in JAX, not {agent.origin}")
         as_problem(agent.env, gamma=agent.settings.gamma)
     except ValueError as error:
         if exact:

@@ -23,10 +23,11 @@ import jax.numpy as jnp
 import numpy as np
 
 from downside._machine import cores
-from downside.envs import AbstractJaxEnv
+from downside.envs import AbstractJaxEnv, make_jax
 from downside.risk import AbstractSpectralRisk
 from downside.train import fused
 from downside.train.agent import QRSRM, Agent
+from downside.train.origin import Origin
 from downside.train.program import Program, make_program
 from downside.train.progress import TrainingBar
 from downside.train.setup import check_timesteps
@@ -58,7 +59,7 @@ def train_many(
     `jax.config` names a default device; each compiles the program once.
 
     Arguments:
-        env: an environment written in JAX, as for a single agent.
+        env: an environment written in JAX, as for a single agent. For others there is `ds.sweep`.
         risks: the measures, or their texts.
         seeds: one agent for each of them and each measure.
         agent: which algorithm, e.g. `ds.QRSRM`.
@@ -80,6 +81,7 @@ def train_many(
         raise TypeError(
             f"`risks` must be a list of measures, got {risks!r}. Pass [{str(risks)!r}] for one."
         )
+    check_in_jax(env, env_kwargs)
     seeds = list(seeds)
     agents = [
         agent(
@@ -133,10 +135,26 @@ def train_agents(
         isinstance(together, bool) or not isinstance(together, int | np.integer) or together < 1
     ):
         raise ValueError(f"`together` must be a whole number >= 1, got {together!r}.")
+    for one in agents:
+        if not isinstance(one.env, AbstractJaxEnv):
+            raise _not_in_jax(one.origin)
     title = f"{agents[0].name}, {len(agents)} agents"
     with TrainingBar(title, disable=not progress_bar) as bar:
         train = _train_in_threads if engine == "threads" else _train_in_batches
         train(agents, total_timesteps, together, bar, finished or (lambda _: None))
+
+
+def check_in_jax(env: Any, parameters: Mapping[str, Any] | None = None) -> None:
+    """Refuses an environment that many agents cannot be trained in within one process."""
+    if make_jax(env, **(parameters or {})) is None:
+        raise _not_in_jax(Origin.of(env, parameters))
+
+
+def _not_in_jax(origin: Origin) -> ValueError:
+    return ValueError(
+        f"`env` must be written in JAX for many agents in one process, got {origin}. Use "
+        "`ds.sweep`, where each run has a process and an environment of its own."
+    )
 
 
 # --- devices ----------------------------------------------------------------------------------
