@@ -8,10 +8,13 @@ from pathlib import Path
 
 import equinox as eqx
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
 import downside as ds
+from downside.train import fused
+from downside.train import many as module
 from downside.train.many import _group_size, train_agents
 from downside.train.program import make_program
 
@@ -141,6 +144,46 @@ def test_several_devices_share_the_agents_and_change_nothing(engine, devices):
     if engine == "threads":
         assert many["weights"] == one["weights"]
     np.testing.assert_allclose(many["returns"], one["returns"], rtol=2e-3, atol=2e-4)
+
+
+def broken(advance, seed):
+    """`advance`, but that the loss of this seed is not finite from the second chunk on."""
+
+    def broken_advance(program, algorithm, run):
+        run, metrics = advance(program, algorithm, run)
+        own = jax.random.key_data(jax.random.key(seed))
+        bad = (jax.random.key_data(run.key) == own).all(axis=-1) & (metrics.timesteps > CHUNK)
+        return run, metrics._replace(critic_loss=jnp.where(bad, jnp.nan, metrics.critic_loss))
+
+    return broken_advance
+
+
+@pytest.mark.parametrize("engine", ["threads", "vmap"])
+def test_an_agent_that_diverges_is_named_and_takes_no_other_with_it(engine, monkeypatch):
+    owner, name = (fused, "advance") if engine == "threads" else (module, "_advance")
+    monkeypatch.setattr(owner, name, broken(getattr(owner, name), seed=1))
+    agents = [ds.QRSRM(ENV, risk="cvar(0.5)", seed=seed, **TINY) for seed in range(3)]
+    finished = []
+    said = r"1 of 3 agents: the loss is not finite for cvar\(0\.5\), seed 1\."
+    with pytest.raises(ds.DivergenceError, match=said) as caught:
+        train_agents(
+            agents, total_timesteps=TWO, engine=engine, together=3, finished=finished.append
+        )
+    assert caught.value.agents == (agents[0], agents[2])
+    assert set(finished) == {agents[0], agents[2]}
+    assert [one.num_timesteps for one in agents] == [TWO, CHUNK, TWO]
+    monkeypatch.undo()
+    alone = ds.QRSRM(ENV, risk="cvar(0.5)", seed=1, **TINY).learn(TWO)
+    agents[1].resume()  # from where it was in order to the end
+    for one, other in zip(alone.history, agents[1].history, strict=True):
+        np.testing.assert_allclose(other["value"], one["value"], rtol=2e-3, atol=2e-4)
+
+
+def test_a_batch_in_which_all_diverge_ends_there(monkeypatch):
+    monkeypatch.setattr(module, "_advance", broken(module._advance, seed=0))
+    with pytest.raises(ds.DivergenceError, match="diverged for 1 of 1 agents") as caught:
+        ds.train_many(ENV, risks=["cvar(0.5)"], total_timesteps=4 * CHUNK, engine="vmap", **TINY)
+    assert caught.value.agents == ()
 
 
 def test_as_many_as_fit_into_memory_are_batched(many, monkeypatch):

@@ -3,7 +3,7 @@
 import dataclasses
 import importlib.metadata
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -42,6 +42,11 @@ from downside.train.setup import agent_settings, check_timesteps, environment
 
 class DivergenceError(RuntimeError):
     """The losses became infinite or NaN."""
+
+    def __init__(self, message: str, agents: "Sequence[Agent]" = ()):
+        super().__init__(message)
+        self.agents: tuple[Agent, ...] = tuple(agents)
+        """Of many agents that were trained together, those that are in order."""
 
 
 class Agent:

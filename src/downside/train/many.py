@@ -26,9 +26,10 @@ from downside._machine import cores
 from downside.envs import AbstractJaxEnv, make_jax
 from downside.risk import AbstractSpectralRisk
 from downside.train import fused
-from downside.train.agent import QRSRM, Agent
+from downside.train.agent import QRSRM, Agent, DivergenceError
+from downside.train.loops import is_finite
 from downside.train.origin import Origin
-from downside.train.program import Program, make_program
+from downside.train.program import Program, Run, make_program
 from downside.train.progress import TrainingBar
 from downside.train.setup import check_timesteps
 
@@ -76,6 +77,10 @@ def train_many(
 
     Returns:
         The agents, in the order of `risks` and, for each, of `seeds`.
+
+    Raises:
+        DivergenceError: when all others are trained, if the losses of an agent became infinite or
+            NaN; those in order are its `agents`.
     """
     if isinstance(risks, str | AbstractSpectralRisk):
         raise TypeError(
@@ -126,6 +131,9 @@ def train_agents(
         together: as for `train_many`.
         finished: called with each agent when it is trained, in the thread that trained it.
         progress_bar: whether to show how far it is.
+
+    Raises:
+        DivergenceError: as for `train_many`.
     """
     if engine is None:
         engine = "threads" if jax.default_backend() == "cpu" else "vmap"
@@ -141,7 +149,21 @@ def train_agents(
     title = f"{agents[0].name}, {len(agents)} agents"
     with TrainingBar(title, disable=not progress_bar) as bar:
         train = _train_in_threads if engine == "threads" else _train_in_batches
-        train(agents, total_timesteps, together, bar, finished or (lambda _: None))
+        diverged = train(agents, total_timesteps, together, bar, finished or (lambda _: None))
+    if diverged:
+        raise _divergence(agents, diverged)
+
+
+def _divergence(agents: Sequence[Agent], diverged: set[int]) -> DivergenceError:
+    bad = [f"{agents[i].risk}, seed {agents[i].seed}" for i in sorted(diverged)]
+    good = [one for i, one in enumerate(agents) if i not in diverged]
+    return DivergenceError(
+        f"Training diverged for {len(bad)} of {len(agents)} agents: the loss is not finite for "
+        f"{'; '.join(bad)}. Each is as it was one outer step earlier. The others are trained: they "
+        "are the `agents` of this error. Try a lower `learning_rate`, or look for rewards that "
+        "are huge.",
+        good,
+    )
 
 
 def check_in_jax(env: Any, parameters: Mapping[str, Any] | None = None) -> None:
@@ -223,10 +245,18 @@ def _train_in_threads(
     together: int | None,
     bar: TrainingBar,
     finished: Callable[[Agent], None],
-) -> None:
+) -> set[int]:
+    """Trains the agents; gives the numbers of those that diverged."""
     compiling, done = _Compiling(), dict.fromkeys(range(len(agents)), 0)
+    diverged: set[int] = set()
 
     def train(number: int, device: Any, stop: threading.Event) -> None:
+        try:
+            train_one(number, device, stop)
+        except DivergenceError:  # the others go on
+            diverged.add(number)
+
+    def train_one(number: int, device: Any, stop: threading.Event) -> None:
         agent = agents[number]
 
         def chunks(what: str, steps: Iterator[Any]) -> Iterator[Any]:
@@ -249,6 +279,7 @@ def _train_in_threads(
 
     at_a_time = cores() if jax.default_backend() == "cpu" else len(_devices())
     _share([functools.partial(train, i) for i in range(len(agents))], together or at_a_time)
+    return diverged
 
 
 def _levels(agent: Agent) -> int:
@@ -264,7 +295,8 @@ def _train_in_batches(
     together: int | None,
     bar: TrainingBar,
     finished: Callable[[Agent], None],
-) -> None:
+) -> set[int]:
+    """Trains the agents; gives the numbers of those that diverged."""
     first, devices = agents[0], len(_devices())
     wanted = check_timesteps(total_timesteps, first.settings)
     program = make_program(first._core, first.settings, first._make_trunk, wanted)
@@ -272,44 +304,67 @@ def _train_in_batches(
     size = min(together or _group_size(agents, program), math.ceil(len(agents) / devices))
     per_chunk = program.steps_per_chunk * program.timesteps_per_round
     done = dict.fromkeys(range(0, len(agents), size), 0)
+    diverged: set[int] = set()
 
     def train(begin: int, device: Any, stop: threading.Event) -> None:
         del device
         group = agents[begin : begin + size]
-        for chunk, best in _train(group, program, levels):
+        bad: dict[int, Run] = {}
+        for chunk, best in _train(group, program, levels, bad):
             if stop.is_set():
                 return
             done[begin] = (chunk + 1) * len(group)
             bar.update(
                 sum(done.values()) * per_chunk, program.chunks * len(agents) * per_chunk, best
             )
-        for one in group:
-            finished(one)
+        diverged.update(begin + i for i in bad)
+        for i, one in enumerate(group):
+            if i not in bad:
+                finished(one)
 
     _share([functools.partial(train, begin) for begin in done], devices)
+    return diverged
 
 
-def _train(agents: Sequence[Agent], program: Program, levels: int) -> Iterator[tuple[int, float]]:
-    """Trains a group of agents together; yields the chunk and the mean of their best values."""
+def _train(
+    agents: Sequence[Agent], program: Program, levels: int, bad: dict[int, Run]
+) -> Iterator[tuple[int, float]]:
+    """Trains a group of agents together; yields the chunk and the mean of their best values.
+
+    `bad` receives the runs that diverged, as they were one chunk earlier. In the batch they go on,
+    for its shape stays; nothing more is heard of them.
+    """
     algorithms = _stack(
         [one.algorithm_class.make(one.risk, one.settings, levels) for one in agents]
     )
     start = time.perf_counter()
     run = _begin(program, algorithms, jnp.stack([jax.random.key(one.seed) for one in agents]))
     for chunk in range(program.chunks):
-        run, metrics = _advance(program, algorithms, run)
+        before = run
+        run, metrics = _advance(program, algorithms, before)
         for i, one in enumerate(agents):
             record = {name: float(values[i]) for name, values in metrics._asdict().items()}
+            if i in bad:
+                continue
+            if not is_finite(record):
+                bad[i] = _part(before, i)
+                continue
             one.history.append({**record, "seconds": time.perf_counter() - start})
-        yield chunk, float(np.mean(metrics.best))
-    for _ in range(program.distribution_chunks):
-        run, _ = _settle(program, algorithms, run)
+        if len(bad) == len(agents):
+            break
+        good = [one for i, one in enumerate(agents) if i not in bad]
+        yield chunk, float(np.mean([one.history[-1]["best"] for one in good]))
+    else:
+        for _ in range(program.distribution_chunks):
+            run, _ = _settle(program, algorithms, run)
     for i, one in enumerate(agents):
-        one._program = program
-        one._algorithm, one._run = (
-            jax.tree.map(lambda leaf, i=i: leaf[i] if eqx.is_array(leaf) else leaf, part)
-            for part in (algorithms, run)
-        )
+        one._program, one._algorithm = program, _part(algorithms, i)
+        one._run = bad[i] if i in bad else _part(run, i)
+
+
+def _part(batch: Any, i: int) -> Any:
+    """What belongs to one of the agents."""
+    return jax.tree.map(lambda leaf: leaf[i] if eqx.is_array(leaf) else leaf, batch)
 
 
 def _plain(function: Any) -> Any:
