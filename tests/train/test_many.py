@@ -74,6 +74,28 @@ def test_in_threads_each_is_what_it_would_be_alone_bit_for_bit():
     assert not eqx.tree_equal(agents[2].networks, alone.networks)
 
 
+def test_an_agent_of_a_batch_is_trained_to_its_end(tmp_path):
+    # A tenth of 16 updates after the last one: one call of `settle`, and no second one.
+    (agent,) = ds.train_many(
+        ENV,
+        risks=["cvar(0.5)"],
+        total_timesteps=TWO,
+        engine="vmap",
+        **{**TINY, "distribution_fraction": 0.1},
+    )
+    again = ds.load(agent.save(tmp_path / "agent"), ENV).resume()
+    assert again._settled == agent._settled == 1
+    assert eqx.tree_equal(again._run, agent._run)
+
+
+def test_the_records_of_a_batch_are_those_of_a_single_run(many):
+    alone = ds.QRSRM(ENV, risk="cvar(0.5)", seed=1, **TINY).learn(TWO)
+    assert many[3].history[-1].keys() == alone.history[-1].keys()
+    np.testing.assert_allclose(
+        many[3].history[-1]["location"], alone.history[-1]["location"], rtol=2e-3, atol=2e-4
+    )
+
+
 class Watched(ds.QRSRM):
     """Learns nothing in one chunk; `arrive` is called within it with what is being done."""
 

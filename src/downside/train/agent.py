@@ -49,6 +49,29 @@ class DivergenceError(RuntimeError):
         """Of many agents that were trained together, those that are in order."""
 
 
+def completed(
+    record: dict[str, float],
+    goal: Goal,
+    seconds: float,
+    *,
+    before: float = 0.0,
+    first: int = 0,
+) -> dict[str, float]:
+    """The record of an outer step as it enters the history, with the time and where h is.
+
+    Arguments:
+        record: what the loop says.
+        goal: what the outer step arrived at.
+        seconds: since training began or went on.
+        before: seconds of training before that.
+        first: environment steps before that.
+    """
+    out = {**record, "seconds": before + seconds, "fps": (record["timesteps"] - first) / seconds}
+    if isinstance(goal, Aim):
+        out["location"] = float(goal.location)
+    return out
+
+
 class Agent:
     """An agent that learns to act, in stable-baselines3's manner.
 
@@ -256,12 +279,8 @@ class Agent:
                     "checkpoint. Try a lower `learning_rate`, or look for rewards that are huge."
                 )
             took = time.perf_counter() - begin
-            record["seconds"] = before + took
-            record["fps"] = (record["timesteps"] - first) / took
-            if isinstance(run.goal, Aim):
-                record["location"] = float(run.goal.location)
             self._run = run
-            self.history.append(record)
+            self.history.append(completed(record, run.goal, took, before=before, first=first))
             yield self.num_timesteps, total
 
     def _settling(self) -> Iterator[int]:

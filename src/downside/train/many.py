@@ -26,7 +26,7 @@ from downside._machine import cores
 from downside.envs import AbstractJaxEnv, make_jax
 from downside.risk import AbstractSpectralRisk
 from downside.train import fused
-from downside.train.agent import QRSRM, Agent, DivergenceError
+from downside.train.agent import QRSRM, Agent, DivergenceError, completed
 from downside.train.loops import is_finite
 from downside.train.origin import Origin
 from downside.train.program import Program, Run, make_program
@@ -343,13 +343,13 @@ def _train(
         before = run
         run, metrics = _advance(program, algorithms, before)
         for i, one in enumerate(agents):
-            record = {name: float(values[i]) for name, values in metrics._asdict().items()}
             if i in bad:
                 continue
+            record = {name: float(values[i]) for name, values in metrics._asdict().items()}
             if not is_finite(record):
                 bad[i] = _part(before, i)
                 continue
-            one.history.append({**record, "seconds": time.perf_counter() - start})
+            one.history.append(completed(record, _part(run.goal, i), time.perf_counter() - start))
         if len(bad) == len(agents):
             break
         good = [one for i, one in enumerate(agents) if i not in bad]
@@ -360,6 +360,7 @@ def _train(
     for i, one in enumerate(agents):
         one._program, one._algorithm = program, _part(algorithms, i)
         one._run = bad[i] if i in bad else _part(run, i)
+        one._settled = 0 if i in bad else program.distribution_chunks
 
 
 def _part(batch: Any, i: int) -> Any:
