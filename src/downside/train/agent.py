@@ -37,7 +37,7 @@ from downside.train.origin import Origin
 from downside.train.policy import Policy
 from downside.train.program import Kept, Program, make_program
 from downside.train.progress import TrainingBar
-from downside.train.setup import agent_settings, check_timesteps, environment
+from downside.train.setup import agent_settings, check_timesteps, default_episodes, environment
 
 
 class DivergenceError(RuntimeError):
@@ -384,7 +384,7 @@ class Agent:
     @property
     def default_episodes(self) -> int:
         """How many episodes `evaluate` plays unless told: fewer where they are slow."""
-        return 100_000 if isinstance(self._loop, FusedLoop) else 1_000
+        return default_episodes(isinstance(self._loop, FusedLoop))
 
     # --- environments -------------------------------------------------------------------------
 
