@@ -121,7 +121,7 @@ def test_the_folder_has_the_numbers_the_picture_and_a_page(found, folder):
     assert "mean against cvar(0.5): Tabular" in text
 
 
-def test_wrong_arguments_are_refused_before_anything_is_trained(trained):
+def test_wrong_arguments_are_refused_before_anything_is_trained(trained, tmp_path):
     with pytest.raises(ValueError, match="`seeds` must be one or more different whole numbers"):
         ds.frontier(ENV, seeds=[1, 1])
     with pytest.raises(ValueError, match="`start` and `end` must be two different measures"):
@@ -134,6 +134,13 @@ def test_wrong_arguments_are_refused_before_anything_is_trained(trained):
         ds.frontier("CartPole-v1")
     with pytest.raises(ValueError, match="CVaR"):
         ds.frontier(ENV, agent=ds.QRCVaR)
+    with pytest.raises(ValueError, match="`episodes` must be a whole number of at least 2, got 1"):
+        ds.frontier(ENV, episodes=1)
+    with pytest.raises(ValueError, match="`total_timesteps` must be a number >= 1, got 0"):
+        ds.frontier(ENV, total_timesteps=0)
+    (tmp_path / "file").touch()
+    with pytest.raises(ValueError, match=r"`folder` must be a folder .*file: .* Take another one"):
+        ds.frontier(ENV, folder=tmp_path / "file")
     assert trained == []
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from downside._files import write_text
 from downside.evaluation import Evaluation, evaluate
-from downside.evaluation.bootstrap import check_confidence
+from downside.evaluation.bootstrap import check_confidence, whole_number
 from downside.exact import as_problem, solve
 from downside.frontiers.curve import Frontier, Optimum, Point, Trained
 from downside.frontiers.intervals import valued
@@ -26,6 +26,7 @@ from downside.runs import (
 from downside.train import QRSRM, Agent, load
 from downside.train.callbacks import saved_in
 from downside.train.many import check_in_jax, train_agents
+from downside.train.setup import check_timesteps
 
 _EXACT = "exact.json"
 
@@ -82,6 +83,7 @@ def frontier(
     start, end = as_risk(start), as_risk(end)
     between = mixtures(start, end, points)
     seeds, confidence = list(seeds), check_confidence(confidence)
+    episodes = None if episodes is None else whole_number(episodes, "episodes", least=2)
     if not seeds or len(set(seeds)) < len(seeds):
         raise ValueError(f"`seeds` must be one or more different whole numbers, got {seeds}.")
     if folder is not None:
@@ -101,6 +103,9 @@ def frontier(
         for seed in seeds
     ]
     planned = _is_planned(agents[0], exact)
+    check_timesteps(total_timesteps, agents[0].settings)
+    if folder is not None:
+        _make_folder(Path(folder))
     work = _Work(
         env=env,
         network=network,
@@ -162,6 +167,17 @@ def _check_texts(risks: Iterable[AbstractSpectralRisk]) -> None:
                 f"`folder`, got {risk}. Leave out `folder`, or give the measure a name: "
                 "ds.register, see CONTRIBUTING.md."
             )
+
+
+def _make_folder(folder: Path) -> None:
+    """Makes the folder, so that what is wrong with it is known before anything is trained."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ValueError(
+            f"`folder` must be a folder or the place for a new one, got {folder}: {error}. Take "
+            "another one."
+        ) from error
 
 
 def _is_planned(agent: Agent, exact: bool | None) -> bool:

@@ -71,7 +71,7 @@ def train_many(
         engine: "threads", an agent to a core, or "vmap", all agents in one batch; by default the
             first on a CPU and the second elsewhere.
         together: how many agents at a time ("threads"), or in a batch ("vmap"); by default as many
-            as there are cores, or as fit into the memory of a device.
+            as there are cores, or as fit into 4 GiB.
         progress_bar: whether to show how far it is.
         **changes: any field of `ds.Settings`, by name.
 
