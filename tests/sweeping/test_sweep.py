@@ -333,6 +333,8 @@ def test_a_disk_that_takes_nothing_is_told_and_stops_no_other(tmp_path, inline, 
     cell = read_study(study()).cells[0]
     answer = work(str(tmp_path / cell.name), dataclasses.asdict(cell), 60.0)
     assert answer == {"outcome": "failed", "error": "OSError: No space left on device"}
+    (tmp_path / cell.name).mkdir()
+    (tmp_path / cell.name / ERROR).write_text("what happened the last time")
     monkeypatch.setattr(driver, "write_text", full)
     inline.fate = lambda key, task: Report(key, **work(**task))
     result = ds.sweep(study(), folder=tmp_path)

@@ -204,9 +204,12 @@ class _Driver:
                 self.waiting.append(cell)
 
     def begin(self, cell: Cell) -> None:
+        own = self.folder / cell.name
+        with contextlib.suppress(OSError):  # what happened the last time is over
+            (own / ERROR).unlink(missing_ok=True)
         self.running[cell.key] = cell
         task = {
-            "folder": os.path.abspath(self.folder / cell.name),
+            "folder": os.path.abspath(own),
             "cell": dataclasses.asdict(cell),
             "every_seconds": self.every_seconds,
         }

@@ -338,7 +338,8 @@ def _train(
         [one.algorithm_class.make(one.risk, one.settings, levels) for one in agents]
     )
     start = time.perf_counter()
-    run = _begin(program, algorithms, jnp.stack([jax.random.key(one.seed) for one in agents]))
+    keys = jnp.stack([jax.random.key(one.seed) for one in agents])
+    before = run = _begin(program, algorithms, keys)
     for chunk in range(program.chunks):
         before = run
         run, metrics = _advance(program, algorithms, before)
@@ -355,6 +356,7 @@ def _train(
         good = [one for i, one in enumerate(agents) if i not in bad]
         yield chunk, float(np.mean([one.history[-1]["best"] for one in good]))
     else:
+        del before  # or there would be three of them, not two
         for _ in range(program.distribution_chunks):
             run, _ = _settle(program, algorithms, run)
     for i, one in enumerate(agents):
