@@ -1,6 +1,6 @@
 """What many agents cost: per agent against agents, quantiles and environments; and in the large.
 
-    python benchmarks/scale.py              # measures everything, a quarter of an hour or so
+    python benchmarks/scale.py              # measures everything, half an hour or so
     python benchmarks/scale.py --only ratio # one part of it: agents, quantiles, environments, ratio
     python benchmarks/scale.py --docs       # writes what was measured into docs/growing.md
 
@@ -47,6 +47,8 @@ RISKS = (
 )
 """The objectives of the paper's table."""
 SEEDS = 5
+CHUNKS = 4
+"""Outer steps of a shortened run: enough for what is timed to be agents side by side."""
 SHORT: dict[str, Any] = {"distribution_fraction": 0.0}
 """Of a shortened run: what follows the last update is as long as those updates, and left out."""
 TINY: dict[str, Any] = {
@@ -117,7 +119,7 @@ def measure_agents(tiny: dict[str, Any]) -> list[Row]:
     """Time per agent against agents per program, for both engines."""
     counts = (1, 2) if tiny else (1, 2, 4, 8, 16)
     return [
-        measure("agents", ["cvar(0.5)"], count, 1, engine=engine, **SHORT, **tiny)
+        measure("agents", ["cvar(0.5)"], count, CHUNKS, engine=engine, **SHORT, **tiny)
         for engine in ("threads", "vmap")
         for count in counts
     ]
@@ -127,7 +129,9 @@ def measure_quantiles(tiny: dict[str, Any]) -> list[Row]:
     """Time against quantiles, in the preset in which they decide."""
     small = {**tiny, "shifts": 1} if tiny else {}
     return [
-        measure("quantiles", ["cvar(0.5)"], 2, 1, preset="paper", **{**small, "quantiles": count})
+        measure(
+            "quantiles", ["cvar(0.5)"], 2, CHUNKS, preset="paper", **{**small, "quantiles": count}
+        )
         for count in ((5, 10) if tiny else (10, 50, 100, 200))
     ]
 
@@ -135,7 +139,7 @@ def measure_quantiles(tiny: dict[str, Any]) -> list[Row]:
 def measure_environments(tiny: dict[str, Any]) -> list[Row]:
     """Time against environments that run side by side, with as many updates."""
     return [
-        measure("environments", ["cvar(0.5)"], 2, 1, **SHORT, **{**tiny, "num_envs": count})
+        measure("environments", ["cvar(0.5)"], 2, CHUNKS, **SHORT, **{**tiny, "num_envs": count})
         for count in ((8, 16) if tiny else (64, 256, 1024, 4096))
     ]
 
@@ -314,13 +318,13 @@ def main() -> None:
             run, own = parts[name]
             kept = [row for row in read_rows(path) if row["part"] not in own]
             write_rows(path, [*kept, *run(tiny)])
-        write_about(
-            about_path,
-            "python benchmarks/scale.py",
-            updates_of_a_whole_run=full_updates(),
-            compilation_cache="JAX_COMPILATION_CACHE_DIR" in os.environ,
-            figures=summary(read_rows(path), os.cpu_count() or 1),
-        )
+            write_about(
+                about_path,
+                "python benchmarks/scale.py",
+                updates_of_a_whole_run=full_updates(),
+                compilation_cache="JAX_COMPILATION_CACHE_DIR" in os.environ,
+                figures=summary(read_rows(path), os.cpu_count() or 1),
+            )
     rows = read_rows(path)
     about = json.loads(about_path.read_text(encoding="utf-8")) if rows else {}
     text = block(rows, about)

@@ -74,8 +74,32 @@ def test_the_ratio_is_given_as_measured_and_at_full_length(scale):
 
 
 def test_the_page_has_what_was_measured(scale):
+    if not scale.ROWS.exists():
+        pytest.skip("nothing was measured: run python benchmarks/scale.py")
     rows = scale.read_rows(scale.ROWS)
-    about = json.loads(scale.ROWS.with_suffix(".json").read_text()) if rows else {}
+    assert rows, f"{scale.ROWS} has no rows"
+    about = json.loads(scale.ROWS.with_suffix(".json").read_text(encoding="utf-8"))
     page = scale.PAGE.read_text(encoding="utf-8")
     assert scale.fill(page, scale.block(rows, about)) == page
+
+
+def test_the_measured_part_of_the_page_is_replaced(scale):
+    page = scale.PAGE.read_text(encoding="utf-8")
     assert "\nmeasured\n" in scale.fill(page, "measured\n")
+
+
+def test_what_was_measured_before_an_interruption_says_how_it_was_made(
+    scale, tmp_path, monkeypatch
+):
+    def interrupted(tiny):
+        raise KeyboardInterrupt
+
+    path = tmp_path / "scale.csv"
+    monkeypatch.setattr(scale, "measure_agents", lambda tiny: [row("agents")])
+    monkeypatch.setattr(scale, "measure_quantiles", interrupted)
+    monkeypatch.setattr("sys.argv", ["scale.py", "--out", str(path)])
+    with pytest.raises(KeyboardInterrupt):
+        scale.main()
+    about = json.loads(path.with_suffix(".json").read_text(encoding="utf-8"))
+    assert about["figures"]["ms_per_update"] == 5.0
+    assert scale.block(scale.read_rows(path), about)

@@ -162,12 +162,23 @@ def resume_run(
     folder: str | Path,
     *,
     env: Any = None,
+    episodes: int | None = None,
     every_seconds: float | int = 60.0,
     callback: Any = None,
     progress_bar: bool = False,
     **more: Any,
 ) -> tuple[Agent, Evaluation]:
-    """Goes on with a run from its latest checkpoint, and values it; `more` is as for `ds.load`."""
+    """Goes on with a run from its latest checkpoint, and values it.
+
+    Arguments:
+        folder: of the run.
+        env: as for `ds.load`.
+        episodes: fresh episodes that it is valued in; by default what the run was begun with.
+        every_seconds: time between two checkpoints.
+        callback: as for `agent.learn`.
+        progress_bar: whether to show how far it is.
+        **more: as for `ds.load`.
+    """
     folder = Path(folder)
     about = read_run(folder)
     agent = load(folder, env, tensorboard_log=folder, **more)
@@ -176,7 +187,7 @@ def resume_run(
         tb_log_name="log",
         progress_bar=progress_bar,
     )
-    return agent, value_run(agent, folder, about.get("episodes"))
+    return agent, value_run(agent, folder, about.get("episodes") if episodes is None else episodes)
 
 
 def value_run(
@@ -191,6 +202,7 @@ def value_run(
     seed = EVALUATION_SEED + agent.seed if seed is None else seed
     found = evaluate(agent, episodes=episodes, seed=seed)
     summary = found.summary(_distinct([agent.risk, *map(as_risk, risks), *_ALWAYS]))
+    (folder / _EVALUATION).unlink(missing_ok=True)  # that of other returns
     with whole_file(folder / _RETURNS) as temporary:
         np.save(temporary, found.returns, allow_pickle=False)
     write_text(  # last: a run that has it is done

@@ -102,6 +102,15 @@ def test_equal_settings_make_trunks_by_the_same_function():
     assert make_trunk(None, (8, 8), "silu") is not make_trunk(None, (8, 4), "silu")
 
 
+def test_one_module_makes_equal_trunks_and_another_one_does_not():
+    # As for equal settings: what is compared is which module it is, not what it holds.
+    own, other = Squares(jnp.array(2.0)), Squares(jnp.array(2.0))
+    first, second = make_trunk(own, (), "silu"), make_trunk(own, (8,), "silu")
+    assert first == second
+    assert hash(first) == hash(second)
+    assert first != make_trunk(other, (), "silu")
+
+
 @pytest.mark.parametrize(
     "trunk", [lambda x: x[None], lambda x: x.sum(), lambda x: (x, x)], ids=["matrix", "number", "2"]
 )

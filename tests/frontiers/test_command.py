@@ -41,11 +41,14 @@ def test_it_trains_prints_and_writes_and_goes_on_when_called_again(capsys, tmp_p
     assert told["episodes"] == 100
 
 
-def test_interrupted_it_says_how_to_go_on(capsys, tmp_path, monkeypatch):
+@pytest.mark.parametrize("part", ["make.train_agents", "folder.write_folder"])
+def test_interrupted_it_says_how_to_go_on(part, capsys, tmp_path, monkeypatch):
     def interrupted(*_, **__):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("downside.frontiers.make.train_agents", interrupted)
+    if part == "folder.write_folder":
+        monkeypatch.setattr("downside.frontier", lambda *_, **__: None)
+    monkeypatch.setattr(f"downside.frontiers.{part}", interrupted)
     with pytest.raises(SystemExit) as left:
         cli.main([*ASKED, "--out", str(tmp_path), *FLAGS])
     assert left.value.code == 130

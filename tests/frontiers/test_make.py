@@ -2,10 +2,13 @@
 
 import json
 import math
+from types import SimpleNamespace
 
+import numpy as np
 import pytest
 
 import downside as ds
+from downside.envs import JaxReturnAware
 from downside.frontiers import make
 from downside.frontiers.folder import frontier_folder, write_folder
 
@@ -118,17 +121,55 @@ def test_the_folder_has_the_numbers_the_picture_and_a_page(found, folder):
     assert "mean against cvar(0.5): Tabular" in text
 
 
-def test_wrong_arguments_are_refused_before_anything_is_trained(trained):
+def test_wrong_arguments_are_refused_before_anything_is_trained(trained, tmp_path):
     with pytest.raises(ValueError, match="`seeds` must be one or more different whole numbers"):
         ds.frontier(ENV, seeds=[1, 1])
     with pytest.raises(ValueError, match="`start` and `end` must be two different measures"):
         ds.frontier(ENV, start="mean", end="cvar(1)")
     with pytest.raises(ValueError, match="`confidence` must be in"):
         ds.frontier(ENV, confidence=95.0)
-    with pytest.raises(ValueError, match="`exact` must be False or left out here: the planner"):
-        ds.frontier("CartPole-v1", exact=True)
+    with pytest.raises(ValueError, match="`exact` must be False or left out here: `env` must be"):
+        ds.frontier(JaxReturnAware(ENV, gamma=0.9), exact=True)
+    with pytest.raises(ValueError, match=r"`env` must be written in JAX .* Use `ds\.sweep`"):
+        ds.frontier("CartPole-v1")
     with pytest.raises(ValueError, match="CVaR"):
         ds.frontier(ENV, agent=ds.QRCVaR)
+    with pytest.raises(ValueError, match="`episodes` must be a whole number of at least 2, got 1"):
+        ds.frontier(ENV, episodes=1)
+    with pytest.raises(ValueError, match="`total_timesteps` must be a number >= 1, got 0"):
+        ds.frontier(ENV, total_timesteps=0)
+    (tmp_path / "file").touch()
+    with pytest.raises(ValueError, match=r"`folder` must be a folder .*file: .* Take another one"):
+        ds.frontier(ENV, folder=tmp_path / "file")
+    assert trained == []
+
+
+def test_measures_that_print_alike_have_each_its_own_optimum(monkeypatch):
+    # 2 (1 - u) and 3 (1 - u)^2 leave the better of two outcomes 1/4 and 1/8.
+    first, second = (ds.CustomSpectrum(lambda u, k=k: (1 - u) ** k) for k in (1, 2))
+    returns = [0.0, 1.0]
+    monkeypatch.setattr(
+        make,
+        "solve",
+        lambda _, risk, **__: SimpleNamespace(value=float(risk(returns)), returns=returns),
+    )
+    work = make._Work(
+        env=ENV,
+        network=None,
+        total_timesteps=TWO,
+        episodes=200,
+        folder=None,
+        axes=(first, second),
+    )
+    agent = ds.QRSRM(ENV, risk="mean", **TINY)
+    optima = work.optima(agent, [first, second], False)
+    np.testing.assert_allclose([one.value for one in optima], [1 / 4, 1 / 8], atol=1e-6)
+
+
+def test_a_measure_that_no_text_makes_again_is_refused_with_a_folder(tmp_path, trained):
+    own = ds.CustomSpectrum(lambda u: 1 - u)
+    with pytest.raises(ValueError, match=r"`folder`, got custom\(.*<lambda>\)\. Leave out"):
+        ds.frontier(ENV, folder=tmp_path, **{**ASKED, "end": own})
     assert trained == []
 
 

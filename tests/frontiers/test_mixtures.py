@@ -32,6 +32,21 @@ def test_any_two_measures_will_do():
         np.testing.assert_allclose(values, np.linspace(values[0], values[-1], 5), atol=1e-6)
 
 
+def test_two_spectra_that_print_alike_are_two_measures():
+    # 2 (1 - u) gives the worse of two outcomes 3/4 of the weight, 3 (1 - u)^2 gives it 7/8; half of
+    # each is 13/16.
+    first, second = (ds.CustomSpectrum(lambda u, k=k: (1 - u) ** k) for k in (1, 2))
+    assert str(first) == str(second)
+    _, middle, _ = [risk for _, risk in mixtures(first, second, 3)]
+    np.testing.assert_allclose(middle([0.0, 1.0]), 3 / 16, atol=1e-6)
+
+
+def test_one_measure_under_two_names_is_one_term():
+    # Half of cvar(1), which is the mean, and half of (0.5 mean + 0.5 cvar).
+    _, middle, _ = [risk for _, risk in mixtures("cvar(1)", "0.5*mean + 0.5*cvar(0.2)", 3)]
+    assert str(middle) == "0.75*cvar(1) + 0.25*cvar(0.2)"
+
+
 @pytest.mark.parametrize(
     ("start", "end"), [("mean", "mean"), ("mean", "cvar(1)"), ("0.5*mean + 0.5*mean", "mean")]
 )

@@ -90,13 +90,13 @@ def check_ledger(path, folder, hit):
         own = folder / cell.name
         told = [one["what"] for one in attempts(own)]
         kills = sum(cell.name in names for names in hit)
-        assert state(own, study.episodes) == "finished", cell.name
+        assert state(own, cell.episodes) == "finished", cell.name
         assert told.count("finished") == 1, (cell.name, told)
         assert told[-1] == "finished"
         assert 1 <= told.count("began") <= 1 + kills, (cell.name, told, kills)
         steps = [one["steps"] for one in attempts(own)]
         assert steps == sorted(steps), "what was saved is never begun again"
-        assert json.loads((own / "evaluation.json").read_text())["episodes"] == study.episodes
+        assert json.loads((own / "evaluation.json").read_text())["episodes"] == cell.episodes
 
 
 def check_alone(path, folder, names):
@@ -106,5 +106,5 @@ def check_alone(path, folder, names):
         if cell.name not in names:
             continue
         agent = make_agent(cell).learn(cell.total_timesteps)
-        found = ds.evaluate(agent, episodes=study.episodes, seed=EVALUATION_SEED + cell.seed)
+        found = ds.evaluate(agent, episodes=cell.episodes, seed=EVALUATION_SEED + cell.seed)
         np.testing.assert_array_equal(np.load(folder / cell.name / "returns.npy"), found.returns)

@@ -5,6 +5,7 @@ import copy
 import pytest
 
 from downside.sweeping import StudyError, read_study
+from downside.sweeping.work import make_agent
 
 from .studies import AGENT, ENV, as_toml, study
 
@@ -205,6 +206,32 @@ def test_whatever_changes_a_run_changes_its_key():
         (table["study"] if part == "study" else table[part][0])[name] = value
         keys |= {one.key for one in read_study(table).cells}
     assert len(keys) == 2 + 5 * 2 + 1
+
+
+def test_every_run_knows_how_many_episodes_it_is_valued_in():
+    # 100,000 where the environment is written in JAX and 1,000 elsewhere, as `ds.evaluate` has it.
+    table = changed("study", episodes=None)
+    table["environments"].append({"id": "CartPole-v1"})
+    table["agents"] = [{"name": "qrdqn"}]
+    cells = read_study(table).cells
+    assert {(one.bare_id, one.episodes) for one in cells} == {
+        ("downside/MeanReversion-v0", 100_000),
+        ("CartPole-v1", 1_000),
+    }
+    for one in cells[::2]:
+        assert make_agent(one).default_episodes == one.episodes
+    assert {one.episodes for one in read_study(study(episodes=7)).cells} == {7}
+
+
+def test_a_module_that_breaks_when_imported_hides_no_other_error(tmp_path, monkeypatch):
+    (tmp_path / "breaks.py").write_text("1 / 0\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    table = changed("study", seeds=0)
+    table["environments"].append({"id": "breaks:Id-v0"})
+    with pytest.raises(StudyError, match=r"the study has 2 errors") as caught:
+        read_study(table)
+    assert "cannot be imported: ZeroDivisionError: division by zero." in str(caught.value)
+    assert "`seeds` must be how many" in str(caught.value)
 
 
 def test_an_agent_may_have_steps_and_measures_of_its_own():

@@ -10,15 +10,16 @@ import subprocess
 import sys
 import time
 from html.parser import HTMLParser
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 import downside as ds
-from downside import cli
+from downside import cli, runs
 from downside.runs import EVALUATION_SEED, is_valued, list_runs
 from downside.sweeping import driver, read_study
-from downside.sweeping.cells import ERROR, attempts, state
+from downside.sweeping.cells import ERROR, attempts, failure, state
 from downside.sweeping.claims import claim
 from downside.sweeping.engines import AbstractEngine, Report
 from downside.sweeping.engines.local import LocalEngine
@@ -131,6 +132,43 @@ def test_other_episodes_need_no_training(copied, inline, monkeypatch):
     assert not result.failed
     ds.sweep(study(), folder=copied)
     assert len(np.load(folder / "returns.npy")) == 100
+
+
+def test_a_study_that_says_no_episodes_has_one_number_of_them(copied, inline, monkeypatch):
+    # What was valued in 100 episodes is not taken for what is to be valued in the default number.
+    monkeypatch.setattr("downside.sweeping.study.default_episodes", lambda in_jax: 150)
+    table = study(seeds=3)
+    del table["study"]["episodes"]
+    result = ds.sweep(table, folder=copied)
+    lengths = [len(np.load(copied / one.name / "returns.npy")) for one in result.study.cells]
+    assert lengths == [150] * 3
+
+
+def test_a_run_that_goes_on_is_valued_once(copied, inline, monkeypatch):
+    cell = read_study(study(seeds=1)).cells[0]
+    (copied / cell.name / "evaluation.json").unlink()
+    played = []
+    before = runs.evaluate
+
+    def evaluate(agent, *, episodes, seed):
+        played.append(episodes)
+        return before(agent, episodes=episodes, seed=seed)
+
+    monkeypatch.setattr(runs, "evaluate", evaluate)
+    ds.sweep(study(seeds=1, episodes=50), folder=copied)
+    assert played == [50]
+
+
+def test_new_returns_do_not_stand_beside_the_values_of_others(copied, monkeypatch):
+    own = copied / read_study(study()).cells[0].name
+
+    def full(*_):
+        raise OSError("No space left on device")
+
+    monkeypatch.setattr(runs, "write_text", full)
+    with pytest.raises(OSError, match="No space left"):
+        runs.value_run(ds.load(own), own, 50)
+    assert not is_valued(own)
 
 
 def test_the_summary_is_the_mean_over_seeds(done):
@@ -282,9 +320,45 @@ def test_a_run_whose_process_dies_goes_on_and_fails_only_if_it_gets_no_further(t
 
 def test_a_folder_that_a_machine_does_not_have_is_told(tmp_path):
     cell = read_study(study()).cells[0]
-    answer = work(str(tmp_path / "gone" / cell.name), dataclasses.asdict(cell), 100, 60.0)
+    answer = work(str(tmp_path / "gone" / cell.name), dataclasses.asdict(cell), 60.0)
     assert answer["outcome"] == "failed"
     assert "have to share the folder of the study" in answer["error"]
+
+
+def test_a_disk_that_takes_nothing_is_told_and_stops_no_other(tmp_path, inline, monkeypatch):
+    def full(*_):
+        raise OSError("No space left on device")
+
+    monkeypatch.setattr("downside.sweeping.work.claim", full)
+    cell = read_study(study()).cells[0]
+    answer = work(str(tmp_path / cell.name), dataclasses.asdict(cell), 60.0)
+    assert answer == {"outcome": "failed", "error": "OSError: No space left on device"}
+    (tmp_path / cell.name).mkdir()
+    (tmp_path / cell.name / ERROR).write_text("what happened the last time")
+    monkeypatch.setattr(driver, "write_text", full)
+    inline.fate = lambda key, task: Report(key, **work(**task))
+    result = ds.sweep(study(), folder=tmp_path)
+    assert set(result.failed.values()) == {"OSError: No space left on device"}
+    assert result.groups[0].failed == len(result.failed) == 2
+    assert "No space left on device" in result.report.read_text()
+
+
+def test_a_measure_with_a_long_text_has_a_folder_with_a_short_name():
+    long = " + ".join(f"0.025*cvar({share}%)" for share in range(1, 41))
+    first, second = read_study(study(risks=[long])).cells
+    assert len(first.name) < 255
+    assert first.name.endswith(first.key)
+    assert first.name != second.name
+
+
+def test_an_error_of_the_driver_lets_the_workers_save(tmp_path, inline):
+    def fate(key, task):
+        raise RuntimeError("the engine broke")
+
+    inline.fate = fate
+    with pytest.raises(RuntimeError, match="the engine broke"):
+        ds.sweep(study(), folder=tmp_path)
+    assert inline.stopped
 
 
 def test_wrong_arguments_are_refused(tmp_path):
@@ -315,7 +389,7 @@ def test_a_claim_is_for_one_process_and_dies_with_it(tmp_path):
         with claim(tmp_path) as mine:
             assert not mine
         cell = read_study(study()).cells[0]
-        assert work(str(tmp_path), dataclasses.asdict(cell), 100, 60.0) == {"outcome": "busy"}
+        assert work(str(tmp_path), dataclasses.asdict(cell), 60.0) == {"outcome": "busy"}
         assert attempts(tmp_path) == []
         other.kill()
     with claim(tmp_path) as mine:
@@ -344,6 +418,25 @@ def test_a_run_that_another_driver_has_is_waited_for(tmp_path, inline, monkeypat
     assert [one["what"] for one in attempts(tmp_path / first.name)] == ["began", "finished"]
 
 
+def test_a_run_that_failed_under_another_driver_has_failed(tmp_path, inline, monkeypatch):
+    monkeypatch.setattr(driver, "_LATER", 0.0)
+
+    def fate(key, task):
+        own = Path(task["folder"])
+        own.mkdir()
+        (own / ERROR).write_text("Traceback\nValueError: too bad\n")
+        return Report(key, "busy")
+
+    inline.fate = fate
+    result = ds.sweep(study(seeds=1), folder=tmp_path)
+    assert list(result.failed.values()) == ["Traceback\nValueError: too bad"]
+    assert len(inline.submitted) == 1
+
+
+def test_an_error_that_is_gone_again_is_none(tmp_path):
+    assert failure(tmp_path) is None
+
+
 # --- stopping and progress --------------------------------------------------------------------
 
 
@@ -356,6 +449,28 @@ def test_a_signal_lets_the_workers_save_and_says_how_to_go_on(tmp_path, inline):
         ds.sweep(study(), folder=tmp_path)
     assert inline.stopped
     assert len(inline.submitted) == 1
+    assert len((tmp_path / "summary.csv").read_text().splitlines()) > 1
+    assert "1 of 2" in (tmp_path / "report.html").read_text()
+
+
+def test_a_second_signal_says_how_to_go_on_too(tmp_path, inline, monkeypatch):
+    def stop():
+        os.kill(os.getpid(), signal.SIGINT)
+
+    inline.fate = lambda key, task: (stop(), Report(key, "stopped"))[1]
+    monkeypatch.setattr(inline, "stop", stop)
+    with pytest.raises(KeyboardInterrupt, match=r"stopped; 0 of 2 runs .* The same command goes"):
+        ds.sweep(study(), folder=tmp_path)
+    assert (tmp_path / "report.html").exists()
+
+
+def test_a_signal_while_the_page_is_written_says_how_to_go_on(done, monkeypatch):
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(driver, "write_page", interrupted)
+    with pytest.raises(KeyboardInterrupt, match=r"stopped; 4 of 4 runs .* The same command goes"):
+        ds.sweep(study(risks=["cvar(0.5)", "cvar(0.2)"]), folder=done.folder)
 
 
 def test_progress_is_told_in_plain_lines_where_there_is_no_terminal(tmp_path, inline, capfd):

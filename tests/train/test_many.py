@@ -2,19 +2,25 @@ import json
 import os
 import subprocess
 import sys
+import threading
+import time
 from pathlib import Path
 
 import equinox as eqx
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
 import downside as ds
-from downside.train.many import _group_size
+from downside.train import fused
+from downside.train import many as module
+from downside.train.many import _group_size, train_agents
 from downside.train.program import make_program
 
 from .sharded import trained
 from .tiny import CHUNK, ENV, TINY, TWO
+from .toys import Counter
 
 ROOT = Path(__file__).parents[2]
 
@@ -68,6 +74,68 @@ def test_in_threads_each_is_what_it_would_be_alone_bit_for_bit():
     assert not eqx.tree_equal(agents[2].networks, alone.networks)
 
 
+def test_an_agent_of_a_batch_is_trained_to_its_end(tmp_path):
+    # A tenth of 16 updates after the last one: one call of `settle`, and no second one.
+    (agent,) = ds.train_many(
+        ENV,
+        risks=["cvar(0.5)"],
+        total_timesteps=TWO,
+        engine="vmap",
+        **{**TINY, "distribution_fraction": 0.1},
+    )
+    again = ds.load(agent.save(tmp_path / "agent"), ENV).resume()
+    assert again._settled == agent._settled == 1
+    assert eqx.tree_equal(again._run, agent._run)
+
+
+def test_the_records_of_a_batch_are_those_of_a_single_run(many):
+    alone = ds.QRSRM(ENV, risk="cvar(0.5)", seed=1, **TINY).learn(TWO)
+    assert many[3].history[-1].keys() == alone.history[-1].keys()
+    np.testing.assert_allclose(
+        many[3].history[-1]["location"], alone.history[-1]["location"], rtol=2e-3, atol=2e-4
+    )
+
+
+class Watched(ds.QRSRM):
+    """Learns nothing in one chunk; `arrive` is called within it with what is being done."""
+
+    arrive = staticmethod(lambda what: None)
+
+    def _steps(self):
+        self.arrive("training")
+        self.history.append({"best": 0.0, "timesteps": CHUNK})
+        yield CHUNK, CHUNK
+
+    def _settling(self):
+        self.arrive("settling")
+        yield 1
+
+
+def test_the_first_agent_compiles_alone_and_the_others_do_not_wait_for_each_other(monkeypatch):
+    # Of four agents the first has the program to itself; the other three must be in their chunk at
+    # the same time to get past the barrier.
+    guard, arrived = threading.Lock(), {"training": 0, "settling": 0}
+    together = {what: threading.Barrier(3) for what in arrived}
+
+    def arrive(what):
+        with guard:
+            arrived[what] += 1
+            number = arrived[what]
+        if number == 1:
+            time.sleep(0.05)
+            assert arrived[what] == 1, "another one compiled at the same time"
+        else:
+            together[what].wait(timeout=20)
+
+    monkeypatch.setattr(Watched, "arrive", staticmethod(arrive))
+    agents = [Watched(ENV, risk="cvar(0.5)", seed=seed, **TINY) for seed in range(4)]
+    finished = []
+    train_agents(
+        agents, total_timesteps=CHUNK, engine="threads", together=4, finished=finished.append
+    )
+    assert set(finished) == set(agents)
+
+
 @pytest.mark.parametrize(
     ("engine", "devices"),
     [
@@ -100,6 +168,46 @@ def test_several_devices_share_the_agents_and_change_nothing(engine, devices):
     np.testing.assert_allclose(many["returns"], one["returns"], rtol=2e-3, atol=2e-4)
 
 
+def broken(advance, seed):
+    """`advance`, but that the loss of this seed is not finite from the second chunk on."""
+
+    def broken_advance(program, algorithm, run):
+        run, metrics = advance(program, algorithm, run)
+        own = jax.random.key_data(jax.random.key(seed))
+        bad = (jax.random.key_data(run.key) == own).all(axis=-1) & (metrics.timesteps > CHUNK)
+        return run, metrics._replace(critic_loss=jnp.where(bad, jnp.nan, metrics.critic_loss))
+
+    return broken_advance
+
+
+@pytest.mark.parametrize("engine", ["threads", "vmap"])
+def test_an_agent_that_diverges_is_named_and_takes_no_other_with_it(engine, monkeypatch):
+    owner, name = (fused, "advance") if engine == "threads" else (module, "_advance")
+    monkeypatch.setattr(owner, name, broken(getattr(owner, name), seed=1))
+    agents = [ds.QRSRM(ENV, risk="cvar(0.5)", seed=seed, **TINY) for seed in range(3)]
+    finished = []
+    said = r"1 of 3 agents: the loss is not finite for cvar\(0\.5\), seed 1\."
+    with pytest.raises(ds.DivergenceError, match=said) as caught:
+        train_agents(
+            agents, total_timesteps=TWO, engine=engine, together=3, finished=finished.append
+        )
+    assert caught.value.agents == (agents[0], agents[2])
+    assert set(finished) == {agents[0], agents[2]}
+    assert [one.num_timesteps for one in agents] == [TWO, CHUNK, TWO]
+    monkeypatch.undo()
+    alone = ds.QRSRM(ENV, risk="cvar(0.5)", seed=1, **TINY).learn(TWO)
+    agents[1].resume()  # from where it was in order to the end
+    for one, other in zip(alone.history, agents[1].history, strict=True):
+        np.testing.assert_allclose(other["value"], one["value"], rtol=2e-3, atol=2e-4)
+
+
+def test_a_batch_in_which_all_diverge_ends_there(monkeypatch):
+    monkeypatch.setattr(module, "_advance", broken(module._advance, seed=0))
+    with pytest.raises(ds.DivergenceError, match="diverged for 1 of 1 agents") as caught:
+        ds.train_many(ENV, risks=["cvar(0.5)"], total_timesteps=4 * CHUNK, engine="vmap", **TINY)
+    assert caught.value.agents == ()
+
+
 def test_as_many_as_fit_into_memory_are_batched(many, monkeypatch):
     program = make_program(ENV, many[0].settings, many[0]._make_trunk, TWO)
     assert _group_size(many, program) == 6
@@ -124,3 +232,13 @@ def test_wrong_arguments_are_refused():
         ds.train_many(ENV, risks=["mean"], engine="gpu", **TINY)
     with pytest.raises(ValueError, match="`together` must be a whole number >= 1, got 0"):
         ds.train_many(ENV, risks=["mean"], total_timesteps=CHUNK, together=0, **TINY)
+
+
+def test_an_environment_that_agents_would_share_is_refused():
+    said = r"`env` must be written in JAX .*, got <Counter instance>\. Use `ds\.sweep`"
+    with pytest.raises(ValueError, match=said):
+        ds.train_many(Counter(), risks=["mean"], seeds=[0, 1])
+    with pytest.raises(ValueError, match=r"got CartPole-v1\. Use `ds\.sweep`"):
+        ds.train_many("CartPole-v1", risks=["mean"])
+    with pytest.raises(ValueError, match=said):
+        train_agents([ds.QRDQN(Counter())])

@@ -196,6 +196,24 @@ def _make_mlp(hidden: tuple[int, ...], activation: str, layer_norm: bool) -> Mak
     return lambda key, size: MLP(key, size, hidden, activation, layer_norm)
 
 
+class _Given:
+    """Gives the same module to all who ask. Those of one module are equal, as `_make_mlp` is for
+    equal settings: agents that share it share what is compiled."""
+
+    def __init__(self, module: Any):
+        self._module = module
+
+    def __call__(self, key: Key[Array, ""], size: int) -> Trunk:
+        del key, size
+        return self._module
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Given) and self._module is other._module
+
+    def __hash__(self) -> int:
+        return id(self._module)
+
+
 def make_trunk(
     network: Any, hidden: tuple[int, ...], activation: str, layer_norm: bool = False
 ) -> MakeTrunk:
@@ -203,7 +221,7 @@ def make_trunk(
     if network is None:
         return _make_mlp(hidden, activation, layer_norm)
     if isinstance(network, eqx.Module) and callable(network):
-        return lambda *_: network
+        return _Given(network)
     if callable(network):
         return network  # pyright: ignore[reportReturnType]
     raise TypeError(

@@ -30,9 +30,9 @@ def _value(text: str) -> Any:
 
 def agent_class(name: str) -> Any:
     """The agent that a user means."""
-    from downside.train.loading import AGENTS
+    from downside.train.loading import agents_by_name
 
-    kinds = {known.lower(): kind for known, kind in AGENTS.items()}
+    kinds = agents_by_name()
     if name.lower() not in kinds:
         raise ValueError(unknown("agent", name, tuple(kinds)))
     return kinds[name.lower()]

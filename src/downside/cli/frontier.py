@@ -86,10 +86,10 @@ class Frontier:
                 progress_bar=not self.json,
                 **settings,
             )
+            page = write_folder(found, folder, told=self.told, checks=self.checks)
         except KeyboardInterrupt as interruption:
             said = f"stopped; what was finished is in {folder}, and the same command goes on there."
             raise type(interruption)(said) from None
-        page = write_folder(found, folder, told=self.told, checks=self.checks)
         if self.json:
             print_json({**found.summary(), "folder": str(folder), "page": str(page)})
         else:

@@ -89,7 +89,7 @@ class Sweep:
 
         study = read_study(self.study)
         folder = study_folder(study, self.folder)
-        states = {one.name: state(folder / one.name, study.episodes) for one in study.cells}
+        states = {one.name: state(folder / one.name, one.episodes) for one in study.cells}
         if self.json:
             print_json({"folder": str(folder), "runs": states})
             return

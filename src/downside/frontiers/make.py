@@ -8,13 +8,12 @@ from pathlib import Path
 from typing import Any
 
 from downside._files import write_text
-from downside.envs import AbstractJaxEnv
 from downside.evaluation import Evaluation, evaluate
-from downside.evaluation.bootstrap import check_confidence
+from downside.evaluation.bootstrap import check_confidence, whole_number
 from downside.exact import as_problem, solve
 from downside.frontiers.curve import Frontier, Optimum, Point, Trained
 from downside.frontiers.intervals import valued
-from downside.frontiers.mixtures import mixtures
+from downside.frontiers.mixtures import has_text, mixtures
 from downside.risk import AbstractSpectralRisk, as_risk
 from downside.runs import (
     EVALUATION_SEED,
@@ -26,7 +25,8 @@ from downside.runs import (
 )
 from downside.train import QRSRM, Agent, load
 from downside.train.callbacks import saved_in
-from downside.train.many import train_agents
+from downside.train.many import check_in_jax, train_agents
+from downside.train.setup import check_timesteps
 
 _EXACT = "exact.json"
 
@@ -72,7 +72,8 @@ def frontier(
         network: as for a single agent.
         exact: whether the planner computes the exact frontier too; by default, where it can.
         folder: where each agent gets a run folder as soon as it is trained. Called again, what is
-            there is not trained again, also with other `points` or more `seeds`.
+            there is not trained again, also with other `points` or more `seeds`. It knows measures
+            by their text, so that spectra of your own need a name (`ds.register`).
         engine: as for `ds.train_many`.
         together: as for `ds.train_many`.
         confidence: of the intervals.
@@ -82,8 +83,12 @@ def frontier(
     start, end = as_risk(start), as_risk(end)
     between = mixtures(start, end, points)
     seeds, confidence = list(seeds), check_confidence(confidence)
+    episodes = None if episodes is None else whole_number(episodes, "episodes", least=2)
     if not seeds or len(set(seeds)) < len(seeds):
         raise ValueError(f"`seeds` must be one or more different whole numbers, got {seeds}.")
+    if folder is not None:
+        _check_texts([start, end, *(risk for _, risk in between)])
+    check_in_jax(env, env_kwargs)
     agents = [
         agent(
             env,
@@ -98,6 +103,9 @@ def frontier(
         for seed in seeds
     ]
     planned = _is_planned(agents[0], exact)
+    check_timesteps(total_timesteps, agents[0].settings)
+    if folder is not None:
+        _make_folder(Path(folder))
     work = _Work(
         env=env,
         network=network,
@@ -121,7 +129,9 @@ def frontier(
             finished=finished,
             progress_bar=progress_bar,
         )
-    optima = work.optima(agents[0], [risk for _, risk in between], progress_bar) if planned else {}
+    optima: list[Optimum | None] = [None] * len(between)
+    if planned:
+        optima = [*work.optima(agents[0], [risk for _, risk in between], progress_bar)]
     out = []
     for i, (weight, risk) in enumerate(between):
         trained = tuple(done[one] for one in agents[i * len(seeds) : (i + 1) * len(seeds)])
@@ -134,7 +144,7 @@ def frontier(
                 by_start=valued(found, start, confidence),
                 by_end=valued(found, end, confidence),
                 by_own=valued(found, risk, confidence),
-                optimum=optima.get(str(risk)),
+                optimum=optima[i],
             )
         )
     return Frontier(
@@ -148,13 +158,33 @@ def frontier(
     )
 
 
+def _check_texts(risks: Iterable[AbstractSpectralRisk]) -> None:
+    """Refuses measures that a folder, which knows them by their text, could take for others."""
+    for risk in risks:
+        if not has_text(risk):
+            raise ValueError(
+                "`start` and `end` must be measures that their text makes again if there is a "
+                f"`folder`, got {risk}. Leave out `folder`, or give the measure a name: "
+                "ds.register, see CONTRIBUTING.md."
+            )
+
+
+def _make_folder(folder: Path) -> None:
+    """Makes the folder, so that what is wrong with it is known before anything is trained."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ValueError(
+            f"`folder` must be a folder or the place for a new one, got {folder}: {error}. Take "
+            "another one."
+        ) from error
+
+
 def _is_planned(agent: Agent, exact: bool | None) -> bool:
     """Whether the exact frontier is to be computed; an error if it must and cannot."""
     if exact is False:
         return False
     try:
-        if not isinstance(agent.env, AbstractJaxEnv):
-            raise ValueError(f"the planner needs an environment written in JAX, not {agent.origin}")
         as_problem(agent.env, gamma=agent.settings.gamma)
     except ValueError as error:
         if exact:
@@ -220,7 +250,7 @@ class _Work:
 
     def optima(
         self, agent: Agent, risks: Sequence[AbstractSpectralRisk], progress_bar: bool
-    ) -> dict[str, Optimum]:
+    ) -> list[Optimum]:
         """The optimum of each measure; those that were computed before are read."""
         start, end = self.axes
         about = {
@@ -230,20 +260,26 @@ class _Work:
             "end": str(end),
         }
         path = None if self.folder is None else self.folder / _EXACT
-        found: dict[str, Optimum] = {}
+        known: dict[str, Optimum] = {}
         if path is not None and path.exists():
             before = json.loads(path.read_text(encoding="utf-8"))
             if {name: before.get(name) for name in about} == about:
-                found = {risk: Optimum(*values) for risk, values in before["optima"].items()}
+                known = {risk: Optimum(*values) for risk, values in before["optima"].items()}
+        out = []
         for risk in risks:
-            if str(risk) in found:
-                continue
-            plan = solve(agent._core, risk, gamma=agent.settings.gamma, progress_bar=progress_bar)
-            worth = [float(axis(plan.returns)) for axis in (start, end)]
-            found[str(risk)] = Optimum(plan.value, *worth)
-            if path is not None:
-                write_text(path, json.dumps({**about, "optima": found}, indent=2) + "\n")
-        return found
+            optimum = None if path is None else known.get(str(risk))
+            if optimum is None:
+                optimum = self._optimum(agent, risk, progress_bar)
+                known[str(risk)] = optimum
+                if path is not None:
+                    write_text(path, json.dumps({**about, "optima": known}, indent=2) + "\n")
+            out.append(optimum)
+        return out
+
+    def _optimum(self, agent: Agent, risk: AbstractSpectralRisk, progress_bar: bool) -> Optimum:
+        plan = solve(agent._core, risk, gamma=agent.settings.gamma, progress_bar=progress_bar)
+        start, end = (float(axis(plan.returns)) for axis in self.axes)
+        return Optimum(plan.value, start, end)
 
 
 def _labelled(found: Evaluation, agent: Agent) -> Evaluation:

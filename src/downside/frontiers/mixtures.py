@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from downside.risk import AbstractSpectralRisk, WeightedSum, as_risk
+from downside.risk import AbstractSpectralRisk, RiskSyntaxError, WeightedSum, as_risk, parse
 
 _DIGITS = 6
 """Of a weight, so that thirds have a short text."""
@@ -46,9 +46,22 @@ def _between(
 ) -> AbstractSpectralRisk:
     if weight in (0.0, 1.0):
         return end if weight else start
-    # Terms that both have are joined: 0.5*mean + 0.5*mean would say less clearly what it is.
-    joined: dict[str, tuple[float, AbstractSpectralRisk]] = {}
+    # Terms that both have are joined: 0.5*mean + 0.5*mean would say less clearly what it is. Texts
+    # do not tell: two spectra of your own may both be called custom(<lambda>).
+    joined: list[tuple[float, AbstractSpectralRisk]] = []
     for share, part in WeightedSum([(round(1 - weight, _DIGITS), start), (weight, end)]).terms:
-        before, _ = joined.get(str(part), (0.0, part))
-        joined[str(part)] = (round(before + share, 12), part)
-    return WeightedSum(joined.values())
+        found = next((i for i, (_, one) in enumerate(joined) if same(one, part)), None)
+        if found is None:
+            joined.append((share, part))
+        else:
+            before, first = joined[found]
+            joined[found] = (round(before + share, 12), first)
+    return WeightedSum(joined)
+
+
+def has_text(risk: AbstractSpectralRisk) -> bool:
+    """Whether the text of a measure reads back as the same measure."""
+    try:
+        return same(parse(str(risk)), risk)
+    except RiskSyntaxError:
+        return False

@@ -1,5 +1,6 @@
 """A cell of a study: one run, known by a hash of all that decides what comes out of it."""
 
+import contextlib
 import dataclasses
 import functools
 import hashlib
@@ -18,6 +19,8 @@ from downside.train.callbacks import saved_in
 ERROR = "error.txt"
 """In the folder of a cell that failed: what happened, until it is run again."""
 _ATTEMPTS = "attempts.jsonl"
+_LONGEST = 200
+"""Characters of a folder's name before the key; file systems take 255 in all."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -39,12 +42,15 @@ class Cell:
     seed: int
     total_timesteps: int
     """Environment steps of the run."""
+    episodes: int
+    """Fresh episodes that it is valued in. Not part of what the run is."""
 
     @functools.cached_property
     def key(self) -> str:
         """A hash of the configuration: the same run always has the same one."""
         about = dataclasses.asdict(self)
         del about["preset"]  # the settings that came of it are there
+        del about["episodes"]  # other episodes are played by the agent that is there
         del about["settings"]["total_timesteps"]  # a default, which the cell's own takes over
         text = json.dumps(about, sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(text.encode()).hexdigest()[:12]
@@ -56,8 +62,9 @@ class Cell:
 
     @property
     def name(self) -> str:
-        """Of its folder: what it is for a reader, and the key."""
-        return f"{run_folder(self.env, self.agent, parse(self.risk), self.seed).name}__{self.key}"
+        """Of its folder: what it is for a reader, cut short if it is very long, and the key."""
+        said = run_folder(self.env, self.agent, parse(self.risk), self.seed).name
+        return f"{said[:_LONGEST]}__{self.key}"
 
     @property
     def bare_id(self) -> str:
@@ -79,8 +86,19 @@ def state(folder: Path, episodes: int | None = None) -> str:
     return "unfinished" if saved_in(folder) else "new"
 
 
+def failure(folder: Path) -> str | None:
+    """What happened to a run that failed; None if it did not, or is being run again by now."""
+    try:
+        return (folder / ERROR).read_text(encoding="utf-8").strip()
+    except FileNotFoundError:
+        return None
+
+
 def note(folder: Path, what: str) -> None:
-    """Adds a line on who did what to the run: it began, it finished, it failed."""
+    """Adds a line on who did what to the run: it began, it finished, it failed.
+
+    It is for readers: a disk that does not take it stops nothing.
+    """
     saved = saved_in(folder)
     line = {
         "what": what,
@@ -89,7 +107,10 @@ def note(folder: Path, what: str) -> None:
         "host": socket.gethostname(),
         "process": getpid(),
     }
-    with (folder / _ATTEMPTS).open("a", encoding="utf-8") as file:
+    with (
+        contextlib.suppress(OSError),
+        (folder / _ATTEMPTS).open("a", encoding="utf-8") as file,
+    ):
         file.write(json.dumps(line) + "\n")
 
 

@@ -1,6 +1,7 @@
 """`sweep`: hands the runs of a study to an engine until all are finished or have failed."""
 
 import collections
+import contextlib
 import dataclasses
 import math
 import os
@@ -14,7 +15,7 @@ from rich.table import Table
 from downside._files import write_text
 from downside._names import did_you_mean
 from downside.evaluation.bootstrap import whole_number
-from downside.sweeping.cells import ERROR, Cell, note, state
+from downside.sweeping.cells import ERROR, Cell, failure, note, state
 from downside.sweeping.engines.base import ENGINES, AbstractEngine, Report, make_engine
 from downside.sweeping.page import write_page
 from downside.sweeping.progress import SweepProgress
@@ -95,18 +96,24 @@ def sweep(
     plan = read_study(study)
     own = study_folder(plan, folder)
     plan.keep(own)
-    left = [one for one in plan.cells if state(own / one.name, plan.episodes) != "finished"]
-    with SweepProgress(own, plan.cells, left, disable=not progress_bar) as progress:
-        if left:
-            with make_engine(
-                engine,
-                address=address,
-                workers=workers,
-                cpus_per_cell=cpus,
-                gpus_per_cell=float(gpus_per_cell),
-            ) as chosen:
-                _Driver(plan, own, chosen, progress, every_seconds).run(left)
-    return conclude(plan, own)
+    left = [one for one in plan.cells if state(own / one.name, one.episodes) != "finished"]
+    errors: dict[str, str] = {}
+    try:
+        with SweepProgress(own, plan.cells, left, disable=not progress_bar) as progress:
+            if left:
+                with make_engine(
+                    engine,
+                    address=address,
+                    workers=workers,
+                    cpus_per_cell=cpus,
+                    gpus_per_cell=float(gpus_per_cell),
+                ) as chosen:
+                    _Driver(own, chosen, progress, every_seconds, errors).run(left)
+        return conclude(plan, own, errors)
+    except KeyboardInterrupt as interruption:
+        with contextlib.suppress(KeyboardInterrupt, OSError):  # it can wait for the next time
+            conclude(plan, own, errors)
+        raise type(interruption)(_stopped(plan, own)) from None
 
 
 def study_folder(study: Study, folder: str | Path | None) -> Path:
@@ -114,29 +121,44 @@ def study_folder(study: Study, folder: str | Path | None) -> Path:
     return Path("studies") / study.name if folder is None else Path(folder)
 
 
-def conclude(study: Study, folder: Path) -> Sweep:
-    """Sums up what there is in the folder of a study, and writes the table and the page."""
-    groups = summarise(study, folder)
+def conclude(study: Study, folder: Path, errors: Mapping[str, str]) -> Sweep:
+    """Sums up what there is in the folder of a study, and writes the table and the page.
+
+    Arguments:
+        study: the study.
+        folder: of the study.
+        errors: of runs by their names, for those that could not leave theirs in the folder.
+    """
     failed = {
-        one.name: (folder / one.name / ERROR).read_text(encoding="utf-8").strip()
+        one.name: text
         for one in study.cells
-        if state(folder / one.name, study.episodes) == "failed"
+        if state(folder / one.name, one.episodes) != "finished"
+        and (text := failure(folder / one.name) or errors.get(one.name)) is not None
     }
+    groups = summarise(study, folder, failed)
     write_summary(folder / "summary.csv", groups)
     report = write_page(folder / "report.html", study, groups, failed)
     return Sweep(study=study, folder=folder, groups=groups, failed=failed, report=report)
 
 
+def _stopped(study: Study, folder: Path) -> str:
+    done = sum(state(folder / one.name, one.episodes) == "finished" for one in study.cells)
+    return (
+        f"stopped; {done} of {len(study.cells)} runs are finished, and what the others have saved "
+        "stays. The same command goes on."
+    )
+
+
 class _Driver:
     def __init__(
         self,
-        study: Study,
         folder: Path,
         engine: AbstractEngine,
         progress: SweepProgress,
         every_seconds: float | int,
+        errors: dict[str, str],
     ):
-        self.study, self.folder, self.engine = study, folder, engine
+        self.folder, self.engine, self.errors = folder, engine, errors
         self.progress, self.every_seconds = progress, every_seconds
         self.waiting: collections.deque[Cell] = collections.deque()
         self.later: list[tuple[float, Cell]] = []
@@ -146,36 +168,49 @@ class _Driver:
     def run(self, cells: Sequence[Cell]) -> None:
         self.waiting.extend(cells)
         with Interruption() as interruption:
-            while self.waiting or self.later or self.running:
-                if interruption.signal is not None:
-                    self.engine.stop()
-                    raise type(interruption.error())(self.stopped())
-                self.wake()
-                while self.waiting and self.engine.room > 0:
-                    self.begin(self.waiting.popleft())
-                reports = self.engine.poll(_TICK)
-                if not self.running:
-                    time.sleep(_TICK)
-                for report in reports:
-                    self.settle(report)
-                self.progress.update(self.running.values())
+            try:
+                while (self.waiting or self.later or self.running) and interruption.signal is None:
+                    self.step()
+            except Exception:  # an error here is none of theirs: they save what they have
+                self.engine.stop()
+                raise
+            if interruption.signal is not None:
+                self.engine.stop()
+                raise interruption.error()
+
+    def step(self) -> None:
+        """Hands out what there is room for, and settles what came back."""
+        self.wake()
+        while self.waiting and self.engine.room > 0:
+            self.begin(self.waiting.popleft())
+        reports = self.engine.poll(_TICK)
+        if not self.running:
+            time.sleep(_TICK)
+        for report in reports:
+            self.settle(report)
+        self.progress.update(self.running.values())
 
     def wake(self) -> None:
-        """Those that another process had may be free, or finished, by now."""
+        """Those that another process had may be free, or finished, or have failed, by now."""
         due = [cell for when, cell in self.later if when <= time.monotonic()]
         self.later = [one for one in self.later if one[1] not in due]
         for cell in due:
-            if state(self.folder / cell.name, self.study.episodes) == "finished":
+            own = self.folder / cell.name
+            if state(own, cell.episodes) == "finished":
                 self.progress.finished(cell)
+            elif error := failure(own):
+                self.failed(cell, error.splitlines()[-1])
             else:
                 self.waiting.append(cell)
 
     def begin(self, cell: Cell) -> None:
+        own = self.folder / cell.name
+        with contextlib.suppress(OSError):  # what happened the last time is over
+            (own / ERROR).unlink(missing_ok=True)
         self.running[cell.key] = cell
         task = {
-            "folder": os.path.abspath(self.folder / cell.name),
+            "folder": os.path.abspath(own),
             "cell": dataclasses.asdict(cell),
-            "episodes": self.study.episodes,
             "every_seconds": self.every_seconds,
         }
         self.engine.submit(cell.key, task)
@@ -210,17 +245,9 @@ class _Driver:
     def failed(self, cell: Cell, error: str) -> None:
         """The worker left the whole story in the folder, unless it could not."""
         own = self.folder / cell.name
-        if not (own / ERROR).exists():
-            write_text(own / ERROR, error + "\n")
-            note(own, "failed")
+        self.errors[cell.name] = error
+        with contextlib.suppress(OSError):  # a full disk is no reason to end the others
+            if not (own / ERROR).exists():
+                write_text(own / ERROR, error + "\n")
+                note(own, "failed")
         self.progress.failed(cell, error)
-
-    def stopped(self) -> str:
-        done = sum(
-            state(self.folder / one.name, self.study.episodes) == "finished"
-            for one in self.study.cells
-        )
-        return (
-            f"stopped; {done} of {len(self.study.cells)} runs are finished, and what the others "
-            "have learned is saved. The same command goes on."
-        )

@@ -35,9 +35,14 @@ def read_environment(
     bare = env_id.rpartition(":")[2]
     try:
         import_environment(env_id)
+    except Exception as error:  # a module of somebody else may raise anything
+        said = f"{type(error).__name__}: {error}"
+        problems.add((*place, "id"), f"The module in {env_id!r} cannot be imported: {said}.")
+        return []
+    try:
         if bare not in JAX_IDS:
             make_jax(bare)
-    except (ImportError, ValueError) as error:
+    except ValueError as error:
         problems.add((*place, "id"), error)
         return []
     given = {name: value for name, value in table.items() if name != "id"}

@@ -33,8 +33,8 @@ from downside.sweeping.environments import Environment, read_environment
 from downside.sweeping.lines import Path as Place
 from downside.sweeping.lines import key_lines
 from downside.sweeping.problems import Problems, StudyError, named_in
-from downside.train.loading import AGENTS
-from downside.train.setup import agent_settings
+from downside.train.loading import agents_by_name
+from downside.train.setup import agent_settings, default_episodes
 
 _STUDY = ("name", "risks", "seeds", "total_timesteps", "episodes", "measures")
 _MEASURES = ("mean", "cvar(0.2)")
@@ -52,8 +52,6 @@ class Study:
     """The runs, those that can share a compiled program next to each other."""
     measures: tuple[str, ...]
     """What every run is valued by, beside its own measure."""
-    episodes: int | None
-    """Fresh episodes that each run is valued in."""
     text: str
     """The study as it was written; JSON if it came from Python."""
 
@@ -135,11 +133,9 @@ class _Reader:
             for place, entry in self.tables("agents")
             for one in self.agent(entry, place, shared)
         ]
-        cells = self.cells(environments, agents, seeds, steps)
+        cells = self.cells(environments, agents, seeds, steps, episodes)
         self.problems.check()
-        return Study(
-            name=str(name), cells=cells, measures=measures, episodes=episodes, text=self.text
-        )
+        return Study(name=str(name), cells=cells, measures=measures, text=self.text)
 
     # --- parts --------------------------------------------------------------------------------
 
@@ -199,7 +195,7 @@ class _Reader:
         self, table: Mapping[str, Any], place: Place, shared: tuple[str, ...] | None
     ) -> list[_Agent]:
         before = len(self.problems)
-        known = {one.lower(): kind for one, kind in AGENTS.items()}
+        known = agents_by_name()
         name = table.get("name")
         if not isinstance(name, str) or name not in known:
             there = ", ".join(known)
@@ -264,7 +260,7 @@ class _Reader:
             return ()
         else:
             risks, where = shared, (*place, "name")
-        kinds = {one.lower(): kind for one, kind in AGENTS.items()}
+        kinds = agents_by_name()
         for risk in risks if name is not None else ():
             try:
                 kinds[str(name)].algorithm_class.check(parse(risk))
@@ -281,6 +277,7 @@ class _Reader:
         agents: Sequence[_Agent],
         seeds: Sequence[int],
         steps: int | None,
+        episodes: int | None,
     ) -> tuple[Cell, ...]:
         found: dict[str, Cell] = {}
         for env, agent in itertools.product(environments, agents):
@@ -298,13 +295,14 @@ class _Reader:
                     risk=risk,
                     seed=seed,
                     total_timesteps=own,
+                    episodes=episodes or default_episodes(env.in_jax),
                 )
                 found.setdefault(cell.key, cell)
         return tuple(found.values())
 
     def settings(self, env: Environment, agent: _Agent) -> Settings | None:
         """All settings of an agent in an environment; what does not go together is reported."""
-        kind = {one.lower(): kind for one, kind in AGENTS.items()}[agent.name]
+        kind = agents_by_name()[agent.name]
         try:
             return agent_settings(
                 kind.algorithm_class, agent.preset, agent.changes, env.in_jax, None

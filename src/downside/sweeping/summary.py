@@ -3,7 +3,7 @@
 import csv
 import dataclasses
 import io
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -57,22 +57,28 @@ class Group:
     would differ. With one it is about the episodes alone."""
 
 
-def summarise(study: Study, folder: Path) -> tuple[Group, ...]:
-    """The groups of a study, in the order of the file."""
+def summarise(study: Study, folder: Path, failed: Collection[str] = ()) -> tuple[Group, ...]:
+    """The groups of a study, in the order of the file; `failed` are names of runs."""
     together: dict[str, list[Cell]] = {}
     for cell in study.cells:  # by what they are: labels are for reading, and may be the same
         together.setdefault(cell.kind, []).append(cell)
     names = labels(study.cells)
     return tuple(
-        _group(*names[cells[0].key], cells[0].risk, cells, study, folder)
+        _group(*names[cells[0].key], cells[0].risk, cells, study, folder, failed)
         for cells in together.values()
     )
 
 
 def _group(
-    env: str, agent: str, risk: str, cells: Sequence[Cell], study: Study, folder: Path
+    env: str,
+    agent: str,
+    risk: str,
+    cells: Sequence[Cell],
+    study: Study,
+    folder: Path,
+    failed: Collection[str],
 ) -> Group:
-    states = [state(folder / one.name, study.episodes) for one in cells]
+    states = [state(folder / one.name, one.episodes) for one in cells]
     found = [
         run_returns(folder / one.name)
         for one, how in zip(cells, states, strict=True)
@@ -85,7 +91,7 @@ def _group(
         risk=risk,
         cells=tuple(cells),
         finished=len(found),
-        failed=states.count("failed"),
+        failed=sum(one.name in failed for one in cells),
         estimates={measure: estimate(found, measure) for measure in measures},
     )
 

@@ -1,5 +1,6 @@
 """What a worker does with one cell: begin it or go on with it, value it, and say how it went."""
 
+import contextlib
 import importlib
 import traceback
 from collections.abc import Mapping
@@ -12,25 +13,29 @@ from downside.sweeping.cells import ERROR, Cell, note, state
 from downside.sweeping.claims import claim
 from downside.train import Agent, load
 from downside.train.callbacks import saved_in
-from downside.train.loading import AGENTS
+from downside.train.loading import agents_by_name
 
 
-def work(
-    folder: str, cell: Mapping[str, Any], episodes: int | None, every_seconds: float | int
-) -> dict[str, str]:
+def work(folder: str, cell: Mapping[str, Any], every_seconds: float | int) -> dict[str, str]:
     """Runs a cell to its end, from its last checkpoint if there is one.
 
     Arguments:
         folder: of the cell, one that no other cell has.
         cell: the fields of a `Cell`.
-        episodes: fresh episodes that it is valued in.
         every_seconds: time between two checkpoints.
 
     Returns:
         The `outcome`: finished; failed, with the `error`, which is also in the folder; busy, where
         another process has the cell; or stopped, where this one was asked to stop.
     """
-    own = Path(folder)
+    try:
+        return _claimed(Path(folder), Cell(**cell), every_seconds)
+    except (OSError, RuntimeError) as error:  # no room on the disk, no locks, no such right
+        return {"outcome": "failed", "error": f"{type(error).__name__}: {error}"}
+
+
+def _claimed(own: Path, cell: Cell, every_seconds: float | int) -> dict[str, str]:
+    """`work`, in a folder that no other process has."""
     if not own.parent.is_dir():
         return {
             "outcome": "failed",
@@ -40,45 +45,43 @@ def work(
     with claim(own) as mine:
         if not mine:
             return {"outcome": "busy"}
-        if state(own, episodes) == "finished":
+        if state(own, cell.episodes) == "finished":
             return {"outcome": "finished"}
         (own / ERROR).unlink(missing_ok=True)
         note(own, "began")
         try:
-            _run(own, Cell(**cell), episodes, every_seconds)
+            _run(own, cell, every_seconds)
         except KeyboardInterrupt:
             note(own, "stopped")
             return {"outcome": "stopped"}
         except Exception as error:  # whatever it is, the other cells go on
-            write_text(own / ERROR, traceback.format_exc())
+            with contextlib.suppress(OSError):
+                write_text(own / ERROR, traceback.format_exc())
             note(own, "failed")
             return {"outcome": "failed", "error": f"{type(error).__name__}: {error}"}
         note(own, "finished")
         return {"outcome": "finished"}
 
 
-def _run(folder: Path, cell: Cell, episodes: int | None, every_seconds: float | int) -> None:
+def _run(folder: Path, cell: Cell, every_seconds: float | int) -> None:
     import_environment(cell.env)
     if is_valued(folder):  # in another number of episodes
-        value_run(load(folder), folder, episodes)
+        value_run(load(folder), folder, cell.episodes)
     elif saved_in(folder):
-        agent, _ = resume_run(folder, every_seconds=every_seconds)
-        if not is_valued(folder, episodes):
-            value_run(agent, folder, episodes)
+        resume_run(folder, episodes=cell.episodes, every_seconds=every_seconds)
     else:
         train_run(
             make_agent(cell),
             folder,
             total_timesteps=cell.total_timesteps,
-            episodes=episodes,
+            episodes=cell.episodes,
             every_seconds=every_seconds,
         )
 
 
 def make_agent(cell: Cell) -> Agent:
     """The agent of a cell, before it has learned anything."""
-    kinds = {name.lower(): kind for name, kind in AGENTS.items()}
-    return kinds[cell.agent](
+    return agents_by_name()[cell.agent](
         cell.bare_id,
         risk=cell.risk,
         preset=cell.preset,

@@ -3,7 +3,7 @@
 import dataclasses
 import importlib.metadata
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -37,11 +37,39 @@ from downside.train.origin import Origin
 from downside.train.policy import Policy
 from downside.train.program import Kept, Program, make_program
 from downside.train.progress import TrainingBar
-from downside.train.setup import agent_settings, check_timesteps, environment
+from downside.train.setup import agent_settings, check_timesteps, default_episodes, environment
 
 
 class DivergenceError(RuntimeError):
     """The losses became infinite or NaN."""
+
+    def __init__(self, message: str, agents: "Sequence[Agent]" = ()):
+        super().__init__(message)
+        self.agents: tuple[Agent, ...] = tuple(agents)
+        """Of many agents that were trained together, those that are in order."""
+
+
+def completed(
+    record: dict[str, float],
+    goal: Goal,
+    seconds: float,
+    *,
+    before: float = 0.0,
+    first: int = 0,
+) -> dict[str, float]:
+    """The record of an outer step as it enters the history, with the time and where h is.
+
+    Arguments:
+        record: what the loop says.
+        goal: what the outer step arrived at.
+        seconds: since training began or went on.
+        before: seconds of training before that.
+        first: environment steps before that.
+    """
+    out = {**record, "seconds": before + seconds, "fps": (record["timesteps"] - first) / seconds}
+    if isinstance(goal, Aim):
+        out["location"] = float(goal.location)
+    return out
 
 
 class Agent:
@@ -251,12 +279,8 @@ class Agent:
                     "checkpoint. Try a lower `learning_rate`, or look for rewards that are huge."
                 )
             took = time.perf_counter() - begin
-            record["seconds"] = before + took
-            record["fps"] = (record["timesteps"] - first) / took
-            if isinstance(run.goal, Aim):
-                record["location"] = float(run.goal.location)
             self._run = run
-            self.history.append(record)
+            self.history.append(completed(record, run.goal, took, before=before, first=first))
             yield self.num_timesteps, total
 
     def _settling(self) -> Iterator[int]:
@@ -360,7 +384,7 @@ class Agent:
     @property
     def default_episodes(self) -> int:
         """How many episodes `evaluate` plays unless told: fewer where they are slow."""
-        return 100_000 if isinstance(self._loop, FusedLoop) else 1_000
+        return default_episodes(isinstance(self._loop, FusedLoop))
 
     # --- environments -------------------------------------------------------------------------
 

@@ -17,6 +17,11 @@ from downside.train.program import Program
 AGENTS: dict[str, type[Agent]] = {one.__name__: one for one in (QRSRM, QRCVaR, QRiCVaR, QRDQN)}
 
 
+def agents_by_name() -> dict[str, type[Agent]]:
+    """The agents by the names that files and commands have for them: qrsrm and so on."""
+    return {name.lower(): kind for name, kind in AGENTS.items()}
+
+
 def load(
     path: str | Path,
     env: Any = None,

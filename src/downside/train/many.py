@@ -12,7 +12,7 @@ import math
 import queue
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from typing import Any
 
@@ -23,11 +23,13 @@ import jax.numpy as jnp
 import numpy as np
 
 from downside._machine import cores
-from downside.envs import AbstractJaxEnv
+from downside.envs import AbstractJaxEnv, make_jax
 from downside.risk import AbstractSpectralRisk
 from downside.train import fused
-from downside.train.agent import QRSRM, Agent
-from downside.train.program import Program, make_program
+from downside.train.agent import QRSRM, Agent, DivergenceError, completed
+from downside.train.loops import is_finite
+from downside.train.origin import Origin
+from downside.train.program import Program, Run, make_program
 from downside.train.progress import TrainingBar
 from downside.train.setup import check_timesteps
 
@@ -58,7 +60,7 @@ def train_many(
     `jax.config` names a default device; each compiles the program once.
 
     Arguments:
-        env: an environment written in JAX, as for a single agent.
+        env: an environment written in JAX, as for a single agent. For others there is `ds.sweep`.
         risks: the measures, or their texts.
         seeds: one agent for each of them and each measure.
         agent: which algorithm, e.g. `ds.QRSRM`.
@@ -69,17 +71,22 @@ def train_many(
         engine: "threads", an agent to a core, or "vmap", all agents in one batch; by default the
             first on a CPU and the second elsewhere.
         together: how many agents at a time ("threads"), or in a batch ("vmap"); by default as many
-            as there are cores, or as fit into the memory of a device.
+            as there are cores, or as fit into 4 GiB.
         progress_bar: whether to show how far it is.
         **changes: any field of `ds.Settings`, by name.
 
     Returns:
         The agents, in the order of `risks` and, for each, of `seeds`.
+
+    Raises:
+        DivergenceError: when all others are trained, if the losses of an agent became infinite or
+            NaN; those in order are its `agents`.
     """
     if isinstance(risks, str | AbstractSpectralRisk):
         raise TypeError(
             f"`risks` must be a list of measures, got {risks!r}. Pass [{str(risks)!r}] for one."
         )
+    check_in_jax(env, env_kwargs)
     seeds = list(seeds)
     agents = [
         agent(
@@ -124,6 +131,9 @@ def train_agents(
         together: as for `train_many`.
         finished: called with each agent when it is trained, in the thread that trained it.
         progress_bar: whether to show how far it is.
+
+    Raises:
+        DivergenceError: as for `train_many`.
     """
     if engine is None:
         engine = "threads" if jax.default_backend() == "cpu" else "vmap"
@@ -133,10 +143,40 @@ def train_agents(
         isinstance(together, bool) or not isinstance(together, int | np.integer) or together < 1
     ):
         raise ValueError(f"`together` must be a whole number >= 1, got {together!r}.")
+    for one in agents:
+        if not isinstance(one.env, AbstractJaxEnv):
+            raise _not_in_jax(one.origin)
     title = f"{agents[0].name}, {len(agents)} agents"
     with TrainingBar(title, disable=not progress_bar) as bar:
         train = _train_in_threads if engine == "threads" else _train_in_batches
-        train(agents, total_timesteps, together, bar, finished or (lambda _: None))
+        diverged = train(agents, total_timesteps, together, bar, finished or (lambda _: None))
+    if diverged:
+        raise _divergence(agents, diverged)
+
+
+def _divergence(agents: Sequence[Agent], diverged: set[int]) -> DivergenceError:
+    bad = [f"{agents[i].risk}, seed {agents[i].seed}" for i in sorted(diverged)]
+    good = [one for i, one in enumerate(agents) if i not in diverged]
+    return DivergenceError(
+        f"Training diverged for {len(bad)} of {len(agents)} agents: the loss is not finite for "
+        f"{'; '.join(bad)}. Each is as it was one outer step earlier. The others are trained: they "
+        "are the `agents` of this error. Try a lower `learning_rate`, or look for rewards that "
+        "are huge.",
+        good,
+    )
+
+
+def check_in_jax(env: Any, parameters: Mapping[str, Any] | None = None) -> None:
+    """Refuses an environment that many agents cannot be trained in within one process."""
+    if make_jax(env, **(parameters or {})) is None:
+        raise _not_in_jax(Origin.of(env, parameters))
+
+
+def _not_in_jax(origin: Origin) -> ValueError:
+    return ValueError(
+        f"`env` must be written in JAX for many agents in one process, got {origin}. Use "
+        "`ds.sweep`, where each run has a process and an environment of its own."
+    )
 
 
 # --- devices ----------------------------------------------------------------------------------
@@ -180,31 +220,66 @@ def _share(jobs: Iterable[Job], workers: int) -> None:
 # --- an agent to a core -----------------------------------------------------------------------
 
 
+class _Compiling:
+    """Whoever needs a program first compiles it, alone; those who wait for it find it compiled."""
+
+    def __init__(self) -> None:
+        self._locks: dict[Hashable, threading.Lock] = {}
+        self._compiled: set[Hashable] = set()
+
+    @contextlib.contextmanager
+    def first(self, program: Hashable) -> Iterator[None]:
+        """Around the first use of a program in a thread; later threads are not held up."""
+        if program not in self._compiled:
+            with self._locks.setdefault(program, threading.Lock()):
+                if program not in self._compiled:
+                    yield
+                    self._compiled.add(program)
+                    return
+        yield
+
+
 def _train_in_threads(
     agents: Sequence[Agent],
     total_timesteps: int | None,
     together: int | None,
     bar: TrainingBar,
     finished: Callable[[Agent], None],
-) -> None:
-    compiling = {(_levels(one), place): threading.Lock() for one in agents for place in _devices()}
-    done = dict.fromkeys(range(len(agents)), 0)
+) -> set[int]:
+    """Trains the agents; gives the numbers of those that diverged."""
+    compiling, done = _Compiling(), dict.fromkeys(range(len(agents)), 0)
+    diverged: set[int] = set()
 
     def train(number: int, device: Any, stop: threading.Event) -> None:
+        try:
+            train_one(number, device, stop)
+        except DivergenceError:  # the others go on
+            diverged.add(number)
+
+    def train_one(number: int, device: Any, stop: threading.Event) -> None:
         agent = agents[number]
-        steps = agent.training(total_timesteps)
-        with compiling[_levels(agent), device]:  # whoever comes first compiles for those who wait
-            next(steps)
-        for done[number], total in steps:
+
+        def chunks(what: str, steps: Iterator[Any]) -> Iterator[Any]:
+            with compiling.first((what, _levels(agent), device)):
+                first = None if stop.is_set() else next(steps, None)
+            if first is not None:
+                yield first
+                yield from steps
+
+        for done[number], total in chunks("training", agent.training(total_timesteps)):
             if stop.is_set():
                 return
             best = np.mean([one.history[-1]["best"] for one in agents if one.history])
             bar.update(sum(done.values()), total * len(agents), float(best))
-        agent.settle()
-        finished(agent)
+        for _ in chunks("settling", agent._settling()):
+            if stop.is_set():
+                return
+        if not stop.is_set():
+            finished(agent)
 
     at_a_time = cores() if jax.default_backend() == "cpu" else len(_devices())
     _share([functools.partial(train, i) for i in range(len(agents))], together or at_a_time)
+    return diverged
 
 
 def _levels(agent: Agent) -> int:
@@ -220,7 +295,8 @@ def _train_in_batches(
     together: int | None,
     bar: TrainingBar,
     finished: Callable[[Agent], None],
-) -> None:
+) -> set[int]:
+    """Trains the agents; gives the numbers of those that diverged."""
     first, devices = agents[0], len(_devices())
     wanted = check_timesteps(total_timesteps, first.settings)
     program = make_program(first._core, first.settings, first._make_trunk, wanted)
@@ -228,44 +304,70 @@ def _train_in_batches(
     size = min(together or _group_size(agents, program), math.ceil(len(agents) / devices))
     per_chunk = program.steps_per_chunk * program.timesteps_per_round
     done = dict.fromkeys(range(0, len(agents), size), 0)
+    diverged: set[int] = set()
 
     def train(begin: int, device: Any, stop: threading.Event) -> None:
         del device
         group = agents[begin : begin + size]
-        for chunk, best in _train(group, program, levels):
+        bad: dict[int, Run] = {}
+        for chunk, best in _train(group, program, levels, bad):
             if stop.is_set():
                 return
             done[begin] = (chunk + 1) * len(group)
             bar.update(
                 sum(done.values()) * per_chunk, program.chunks * len(agents) * per_chunk, best
             )
-        for one in group:
-            finished(one)
+        diverged.update(begin + i for i in bad)
+        for i, one in enumerate(group):
+            if i not in bad:
+                finished(one)
 
     _share([functools.partial(train, begin) for begin in done], devices)
+    return diverged
 
 
-def _train(agents: Sequence[Agent], program: Program, levels: int) -> Iterator[tuple[int, float]]:
-    """Trains a group of agents together; yields the chunk and the mean of their best values."""
+def _train(
+    agents: Sequence[Agent], program: Program, levels: int, bad: dict[int, Run]
+) -> Iterator[tuple[int, float]]:
+    """Trains a group of agents together; yields the chunk and the mean of their best values.
+
+    `bad` receives the runs that diverged, as they were one chunk earlier. In the batch they go on,
+    for its shape stays; nothing more is heard of them.
+    """
     algorithms = _stack(
         [one.algorithm_class.make(one.risk, one.settings, levels) for one in agents]
     )
     start = time.perf_counter()
-    run = _begin(program, algorithms, jnp.stack([jax.random.key(one.seed) for one in agents]))
+    keys = jnp.stack([jax.random.key(one.seed) for one in agents])
+    before = run = _begin(program, algorithms, keys)
     for chunk in range(program.chunks):
-        run, metrics = _advance(program, algorithms, run)
+        before = run
+        run, metrics = _advance(program, algorithms, before)
         for i, one in enumerate(agents):
+            if i in bad:
+                continue
             record = {name: float(values[i]) for name, values in metrics._asdict().items()}
-            one.history.append({**record, "seconds": time.perf_counter() - start})
-        yield chunk, float(np.mean(metrics.best))
-    for _ in range(program.distribution_chunks):
-        run, _ = _settle(program, algorithms, run)
+            if not is_finite(record):
+                bad[i] = _part(before, i)
+                continue
+            one.history.append(completed(record, _part(run.goal, i), time.perf_counter() - start))
+        if len(bad) == len(agents):
+            break
+        good = [one for i, one in enumerate(agents) if i not in bad]
+        yield chunk, float(np.mean([one.history[-1]["best"] for one in good]))
+    else:
+        del before  # or there would be three of them, not two
+        for _ in range(program.distribution_chunks):
+            run, _ = _settle(program, algorithms, run)
     for i, one in enumerate(agents):
-        one._program = program
-        one._algorithm, one._run = (
-            jax.tree.map(lambda leaf, i=i: leaf[i] if eqx.is_array(leaf) else leaf, part)
-            for part in (algorithms, run)
-        )
+        one._program, one._algorithm = program, _part(algorithms, i)
+        one._run = bad[i] if i in bad else _part(run, i)
+        one._settled = 0 if i in bad else program.distribution_chunks
+
+
+def _part(batch: Any, i: int) -> Any:
+    """What belongs to one of the agents."""
+    return jax.tree.map(lambda leaf: leaf[i] if eqx.is_array(leaf) else leaf, batch)
 
 
 def _plain(function: Any) -> Any:

@@ -100,6 +100,11 @@ def environment(policy: Any, env: Any) -> Any:
     return env
 
 
+def default_episodes(in_jax: bool) -> int:
+    """How many episodes a policy is valued in unless told: fewer where they are slow."""
+    return 100_000 if in_jax else 1_000
+
+
 def check_timesteps(total_timesteps: Any, settings: Settings) -> int:
     """The steps of a run, or an error that says what they must be."""
     if total_timesteps is None:
