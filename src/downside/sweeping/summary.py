@@ -14,15 +14,13 @@ from rich.table import Table
 
 from downside._files import write_text
 from downside.evaluation import Evaluation
-from downside.evaluation.bootstrap import middle, stream
+from downside.evaluation.seeds import mean_interval, normal
 from downside.runs import run_returns
 from downside.sweeping.cells import Cell, state
 from downside.sweeping.labels import labels
 from downside.sweeping.study import Study
 
-_RESAMPLES = 2000
-_TWO_SIDED = 1.96
-"""Standard errors on each side of a 95% interval."""
+_RESAMPLES, _CONFIDENCE = 2000, 0.95
 
 
 class Estimate(NamedTuple):
@@ -101,11 +99,9 @@ def estimate(found: Sequence[Evaluation], risk: str) -> Estimate:
     values = np.array([one.value(risk) for one in found])
     mean = float(values.mean())
     if len(found) == 1:
-        half = _TWO_SIDED * found[0].standard_error(risk)
+        half = normal(_CONFIDENCE) * found[0].standard_error(risk)
         return Estimate(mean, mean - half, mean + half, tuple(values.tolist()))
-    drawn = stream(0, "seeds").integers(len(values), size=(_RESAMPLES, len(values)))
-    low, high = middle(values[drawn].mean(axis=1), 0.95)
-    return Estimate(mean, low, high, tuple(values.tolist()))
+    return Estimate(mean, *mean_interval(values, _CONFIDENCE, _RESAMPLES), tuple(values.tolist()))
 
 
 # --- as a table -------------------------------------------------------------------------------
