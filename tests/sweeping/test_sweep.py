@@ -191,7 +191,7 @@ def test_one_seed_has_the_interval_of_its_episodes():
     one = estimate([found], "mean")
     assert one.value == 3.0
     assert one.high - one.value == pytest.approx(one.value - one.low)
-    assert one.high - one.value == pytest.approx(1.96 * found.standard_error("mean"))
+    assert one.high - one.value == pytest.approx(1.959964 * found.standard_error("mean"))
 
 
 # --- the page ---------------------------------------------------------------------------------
