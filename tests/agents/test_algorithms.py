@@ -90,6 +90,20 @@ def test_a_discreet_agent_shows_its_memory_once_h_bends():
     np.testing.assert_allclose(mean.view(seen, after), [9, 0, 0])
 
 
+def test_a_little_of_the_mean_breaks_ties():
+    # CVaR at 0.5 of 0, 1, 2, 3: h(z) = 1 + 2 min(z - 1, 0) in the quantile 1 (or any up to 2). A
+    # tenth of it is replaced by z: slopes 0.9 * 2 + 0.1 below and 0.1 above.
+    algorithm = SRM.make(CVaR(0.5), dataclasses.replace(SETTINGS, tie_break=0.1))
+    goal = algorithm.first_goal(jnp.zeros(2))
+    after = algorithm.learned_outer_step(goal, jnp.arange(4.0), lambda one: jnp.zeros(()), 1.0)
+    h = after.absolute()
+    knot = float(h.knots[0])
+    assert 1.0 <= knot <= 2.0
+    points = jnp.array([knot - 2.0, knot - 1.0, knot, knot + 1.0, knot + 2.0])
+    np.testing.assert_allclose(jnp.diff(h(points)), [1.9, 1.9, 0.1, 0.1], rtol=1e-5)
+    np.testing.assert_allclose(h(jnp.array(knot)), knot, rtol=1e-5)
+
+
 def test_without_memory_there_is_nothing_to_relabel():
     before, after = jnp.array([9.0, 1.0]), jnp.array([[[8.0, 2.0]]])
     same = DQN.make(ds.Mean(), SETTINGS).relabel(before, after, number(0.75))
