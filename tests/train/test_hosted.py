@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import downside as ds
+from downside.agents.networks import members
 from downside.train.host_memory import HostReplay, Ring, Samples
 from downside.train.hosted_compiled import exchanged, outer_step
 from downside.train.hosted_run import HostedRun, with_starts
@@ -25,6 +26,7 @@ SMALL = {
     "outer_interval": 25,
     "updates_per_step": 1,
     "update_interval": 1,
+    "ensemble": 1,
 }
 """Settings under which a run takes a second or two."""
 
@@ -260,7 +262,7 @@ def test_a_changed_time_limit_is_part_of_the_problem(limit, length):
 
 
 def test_a_discreet_agent_is_deaf_to_its_memory_until_h_bends():
-    settings = {**SMALL, "neutral_fraction": 0.5, "relabel": 0.25}
+    settings = {**SMALL, "neutral_fraction": 0.5, "relabel": 0.25, "ensemble": 2}
     agent = ds.QRSRM(Counter(), risk="cvar(0.5)", discreet=True, **settings)
     felt = []
 
@@ -270,7 +272,7 @@ def test_a_discreet_agent_is_deaf_to_its_memory_until_h_bends():
             networks.quantiles(agent._algorithm.view(jnp.array([1.0, 1.0, s, 0.9]), goal))
             for s in (0.0, 2.0)
         ]
-        weights = [member.trunk.layers[0].weight[-2:] for member in networks.quantiles.members]
+        weights = [one.trunk.layers[0].weight[-2:] for one in members(networks.quantiles)]
         felt.append((not np.allclose(*quantiles), bool(np.abs(weights).sum() > 0)))
 
     agent.learn(200, callback=feel)  # the first outer step is made after half of eight chunks
