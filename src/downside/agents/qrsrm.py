@@ -98,7 +98,7 @@ class SRM(AbstractAlgorithm):
 
     @property
     def hidden_at_first(self) -> int:
-        """S and c."""
+        """Two: s and c."""
         return 2 if self.discreet else 0
 
     # --- score --------------------------------------------------------------------------------

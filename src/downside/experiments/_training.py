@@ -17,6 +17,7 @@ from downside.experiments._options import Options
 from downside.experiments._progress import StudyBar
 from downside.experiments._study import Row, select
 from downside.train import QRDQN, QRSRM, Agent, DivergenceError, QRCVaR, QRiCVaR
+from downside.train.many import Compiling
 
 EPISODES, QUICK_EPISODES = 100_000, 2_000
 """Fresh episodes that an agent is valued in."""
@@ -213,8 +214,7 @@ class _Trainer:
         self.env, self.title, self.options, self.bar = env, title, options, bar
         self.workers, self.watch = workers, watch
         self.stop = threading.Event()
-        self._compiling: dict[Any, threading.Lock] = {}
-        self._compiled: set[Any] = set()
+        self._compiling = Compiling()
 
     def __call__(self, cell: Cell) -> Trained | None:
         quick = self.options.quick
@@ -241,8 +241,7 @@ class _Trainer:
         """The outer steps; whoever comes first compiles for those who wait."""
         steps = agent.training()
         program = type(agent), agent._algorithm.objective.levels.shape, agent.settings
-        with self._compiling.setdefault(program, threading.Lock()):
-            first = [] if program in self._compiled else [next(steps)]
-            self._compiled.add(program)
-        yield from first
+        with self._compiling.first(program):
+            first = next(steps)
+        yield first
         yield from steps

@@ -220,7 +220,7 @@ def _share(jobs: Iterable[Job], workers: int) -> None:
 # --- an agent to a core -----------------------------------------------------------------------
 
 
-class _Compiling:
+class Compiling:
     """Whoever needs a program first compiles it, alone; those who wait for it find it compiled."""
 
     def __init__(self) -> None:
@@ -247,7 +247,7 @@ def _train_in_threads(
     finished: Callable[[Agent], None],
 ) -> set[int]:
     """Trains the agents; gives the numbers of those that diverged."""
-    compiling, done = _Compiling(), dict.fromkeys(range(len(agents)), 0)
+    compiling, done = Compiling(), dict.fromkeys(range(len(agents)), 0)
     diverged: set[int] = set()
 
     def train(number: int, device: Any, stop: threading.Event) -> None:
