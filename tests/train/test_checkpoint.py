@@ -337,7 +337,7 @@ DAMAGE = [
     (one_bit, "its digest does not match"),
     (foreign, "not one that Downside wrote"),
     (text_changed, "its digest does not match"),
-    (newer, r"has schema 99; this version of Downside reads up to 3\. Upgrade"),
+    (newer, r"has schema 99; this version of Downside reads up to 4\. Upgrade"),
     (no_schema, "does not say which schema it has, got 'import os'"),
     (no_json, "is no JSON"),
     (another_class, "an agent of class 'os.system', which is none of QRSRM, QRCVaR"),
@@ -396,7 +396,8 @@ def test_a_folder_without_a_checkpoint_is_told(tmp_path):
         ds.load(tmp_path)
 
 
-BEFORE_3 = {"ensemble": 1, "exchange": 0.0, "discreet": False, "tie_break": 0.0}
+BEFORE_4 = {"trials": 0}
+BEFORE_3 = {**BEFORE_4, "ensemble": 1, "exchange": 0.0, "discreet": False, "tie_break": 0.0}
 
 
 @pytest.mark.parametrize(
@@ -404,6 +405,7 @@ BEFORE_3 = {"ensemble": 1, "exchange": 0.0, "discreet": False, "tie_break": 0.0}
     [
         (1, "QRDQN", {"layer_norm": False, "double": False, **BEFORE_3}),
         (2, "QRSRM", {"layer_norm": True, "double": True, **BEFORE_3}),
+        (3, "QRSRM", {"ensemble": 2, "discreet": True, **BEFORE_4}),
     ],
 )
 def test_a_checkpoint_of_an_older_schema_is_read(schema, kind, then):

@@ -135,6 +135,15 @@ class Settings:
     distribution_fraction: float = 0.1
     """Updates of the quantiles alone at the end, for the policy that is kept, as a share of all."""
 
+    # --- the policy that is kept --------------------------------------------------------------
+    trials: int = 0
+    """How often in the second half of a run the policy is tried out in episodes of its own, without
+    random actions, for the best one to be kept. Only where nothing can be simulated; with 0 the
+    last episodes of training decide there."""
+    trial_share: float = 1.0
+    """Environment steps of these episodes, at most, as a share of those of the run. They come on
+    top of them."""
+
     total_timesteps: int = 768_000
     """Environment steps of a run, unless `learn` says otherwise."""
 
@@ -193,6 +202,7 @@ PAPER: Mapping[str, Any] = {
     "shifts": 1,
     "neutral_fraction": 0.1,
     "distribution_fraction": 0.0,
+    "trials": 0,
     "total_timesteps": 500_000,
 }
 """What the paper states (quantiles, batch, layers, learning rate, γ, κ, steps; its Huber loss is
@@ -233,6 +243,7 @@ LIVED: Mapping[str, Any] = {
     "shifts": 1,
     "neutral_fraction": 0.5,
     "distribution_fraction": 0.0,
+    "trials": 25,
     "total_timesteps": 300_000,
 }
 """Where the preset `default` differs for environments that are not written in JAX: what happened is
@@ -286,6 +297,7 @@ _WHOLE: Mapping[str, int] = {
     "outer_interval": 1,
     "outer_episodes": 2,
     "shifts": 1,
+    "trials": 0,
     "total_timesteps": 1,
 }
 """Whole numbers, with the least that is allowed."""
@@ -317,8 +329,18 @@ _REAL: Mapping[str, tuple[float, float, bool]] = {
     "shift_span": (0.0, math.inf, True),
     "neutral_fraction": (0.0, 1.0, True),
     "distribution_fraction": (0.0, math.inf, True),
+    "trial_share": (0.0, math.inf, False),
 }
 """Real numbers, with their range and whether the lower end belongs to it."""
+
+
+def identity(chosen: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings that decide what comes out of a run, for hashes that outlive an upgrade.
+
+    A setting that was added later is left out where it is off: runs from before it are like that.
+    """
+    later = () if chosen.get("trials") else ("trials", "trial_share")
+    return {name: value for name, value in chosen.items() if name not in later}
 
 
 def _is_number(value: Any) -> bool:

@@ -12,6 +12,7 @@ from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from typing import Any, NamedTuple
 
 from downside._machine import cores
+from downside.agents.settings import identity
 from downside.evaluation import Evaluation, evaluate
 from downside.experiments._options import Options
 from downside.experiments._progress import StudyBar
@@ -154,7 +155,7 @@ def make_agent(env: str, cell: Cell, quick: bool) -> Agent:
 def fingerprint(agent: Agent, quick: bool) -> str:
     """All settings of an agent and how it is valued, in a few letters: when one of them changes,
     the agent is another, and what was written of the old one does not count."""
-    about = {**dataclasses.asdict(agent.settings), "episodes": _episodes(quick)}
+    about = {**identity(dataclasses.asdict(agent.settings)), "episodes": _episodes(quick)}
     return hashlib.sha256(json.dumps(about, sort_keys=True).encode()).hexdigest()[:8]
 
 

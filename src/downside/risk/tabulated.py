@@ -83,3 +83,8 @@ class Tabulated(eqx.Module):
             + (self.drops * shortfall).sum()
             + self.linear * ordered.mean()
         )
+
+    def standard_error(self, ordered: Float[Array, " n"]) -> Float[Array, ""]:
+        """Of `value`: to first order it varies as the mean of h over the returns does."""
+        worth = self.utility(self.quantiles(ordered))(ordered)
+        return worth.std() / ordered.shape[0] ** 0.5

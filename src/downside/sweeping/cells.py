@@ -12,6 +12,7 @@ from os import getpid
 from pathlib import Path
 from typing import Any
 
+from downside.agents.settings import identity
 from downside.risk import parse
 from downside.runs import is_valued, run_folder
 from downside.train.callbacks import saved_in
@@ -48,7 +49,7 @@ class Cell:
     @functools.cached_property
     def key(self) -> str:
         """A hash of the configuration: the same run always has the same one."""
-        about = dataclasses.asdict(self)
+        about = {**dataclasses.asdict(self), "settings": identity(self.settings)}
         del about["preset"]  # the settings that came of it are there
         del about["episodes"]  # other episodes are played by the agent that is there
         del about["settings"]["total_timesteps"]  # a default, which the cell's own takes over

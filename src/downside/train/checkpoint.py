@@ -19,7 +19,7 @@ import safetensors.numpy
 
 from downside._files import whole_file
 
-SCHEMA = 3
+SCHEMA = 4
 """Version of what is written here; raised when files of the one before need another reading."""
 SUFFIX = ".safetensors"
 _LARGEST_ABOUT = 64 * 2**20
@@ -87,7 +87,10 @@ def _upgraded(
     if about["schema"] >= SCHEMA:
         return arrays, about
     try:
-        settings = about["settings"]
+        settings = {"trials": 0, "trial_share": 1.0, **about["settings"]}
+        if ".episodes.rows" in arrays:  # not in JAX
+            arrays[".trials.steps"] = np.zeros((), np.int64)
+            arrays[".trials.error"] = np.full((), np.inf)
         if about["schema"] < 3:
             new = {"ensemble": 1, "exchange": 0.0, "discreet": False, "tie_break": 0.0}
             settings = {**new, **settings}

@@ -32,7 +32,9 @@ from downside.train.hosted_run import (
     warmed_up,
     with_starts,
 )
-from downside.train.program import Program, exploration_share
+from downside.train.playing import Player
+from downside.train.program import Kept, Program, exploration_share
+from downside.train.trials import FIRST, Trials, allowance, try_out
 
 _MOST_WARMUP = 20
 """How many times longer the warm-up may get until an episode has ended."""
@@ -200,6 +202,7 @@ class HostedLoop:
         window = np.quantile(returns, ranks, method="inverted_cdf").astype(np.float32)
         # While actions are still mostly random, returns say little about the policy.
         judged = progress > settings.exploration_fraction and len(returns) == WINDOW
+        policy = Kept(run.learner.networks, run.goal, run.kept.value)
         goal, kept, value, predicted = outer_step(
             with_starts(program, run),
             algorithm,
@@ -212,12 +215,14 @@ class HostedLoop:
             jnp.asarray(progress >= settings.neutral_fraction),
             jnp.asarray(judged),
         )
+        kept, trials = self._try_out(program, algorithm, run, policy, kept, float(lengths.mean()))
         run = eqx.tree_at(
-            lambda one: (one.goal, one.kept, one.has_goal, one.spread),
+            lambda one: (one.goal, one.kept, one.trials, one.has_goal, one.spread),
             run,
             (
                 goal,
                 kept,
+                trials,
                 run.has_goal | (progress >= settings.neutral_fraction),
                 jnp.maximum(jnp.asarray(window.std()), 1e-6),
             ),
@@ -238,6 +243,41 @@ class HostedLoop:
             "episode_length": float(lengths.mean()),
         }
         return run, metrics
+
+    def _try_out(
+        self,
+        program: Program,
+        algorithm: AbstractAlgorithm,
+        run: HostedRun,
+        policy: Kept,
+        judged: Kept,
+        length: float,
+    ) -> tuple[Kept, Trials]:
+        """What to keep: the best policy in trials, or until there is one what `judged` says."""
+        before, trials = (run.kept if run.trials.held else judged), run.trials
+        rounds = int(run.rounds)
+        chunk = rounds // program.steps_per_chunk
+        steps = allowance(program, chunk, int(trials.steps), length)
+        if steps == 0.0:
+            return before, trials
+        choose, _ = self._functions(program, algorithm, run)
+        leaves = _leaves(policy.networks), _leaves((algorithm, policy.goal, run.spread))
+        host = self.host.for_evaluation(FIRST)
+        seed = episode_seed(run.key, rounds * program.timesteps_per_round, "trials")
+        player = Player(
+            host, lambda *seen: np.asarray(choose(*leaves, *seen)), program.settings.gamma, seed
+        )
+        try:
+            bar = float(run.kept.value) - float(trials.error) if trials.held else -math.inf
+            value, error = try_out(player, algorithm.objective, bar, steps)
+        finally:
+            host.close()
+        # Of each, what it is worth at least: the best of many noisy values is mostly lucky.
+        better = value - error > bar
+        spent = np.asarray(trials.steps + player.steps)  # a sum alone is no array
+        trials = Trials(spent, np.asarray(error if better else trials.error))
+        kept = Kept(policy.networks, policy.goal, jnp.asarray(value, jnp.float32))
+        return kept if better else before, trials
 
 
 def _leaves(tree: Any) -> list[Array]:

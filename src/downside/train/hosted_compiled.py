@@ -152,13 +152,9 @@ def outer_step(
     if program.settings.outer == "lived":
         rate = jnp.where(has_goal, program.settings.outer_rate, 1.0)
         moved = algorithm.lived_outer_step(goal, window, rate)
-    # The value is the mean of h over the episodes, so that its standard error is that of a mean. Of
-    # two policies that episodes cannot tell apart the later one is kept: it has learned more, and
-    # the best of many noisy values is mostly lucky.
-    objective = algorithm.objective
-    worth = objective.utility(objective.quantiles(window))(window)
-    error = worth.std() / window.shape[0] ** 0.5
-    better = ~judged | (value > kept.value - error)
+    # Of two policies that episodes cannot tell apart the later one is kept: it has learned more,
+    # and the best of many noisy values is mostly lucky.
+    better = ~judged | (value > kept.value - algorithm.objective.standard_error(window))
     # Until policies are judged the latest one is kept, at no value: any that is judged beats it.
     # The bar is the best value so far: it must not sink with those that came close to it.
     candidate = Kept(networks, goal, jnp.where(judged, jnp.maximum(value, kept.value), -jnp.inf))

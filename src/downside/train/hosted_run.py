@@ -15,6 +15,7 @@ from downside.agents.networks import Scale, input_spread
 from downside.train.host import Host, HostCore, HostState
 from downside.train.host_memory import HostReplay, Ring, Samples
 from downside.train.program import Kept, Program
+from downside.train.trials import Trials
 
 WINDOW = 100
 """Finished episodes that the present policy is judged by."""
@@ -41,6 +42,7 @@ class HostedRun(eqx.Module):
     """Of the last episodes: discounted return, sum of rewards, length."""
     starts: Ring
     start_masks: Ring
+    trials: Trials
 
 
 def blank(program: Program, algorithm: AbstractAlgorithm, key: Key[Array, ""]) -> HostedRun:
@@ -70,6 +72,7 @@ def blank(program: Program, algorithm: AbstractAlgorithm, key: Key[Array, ""]) -
         episodes=Ring.empty(WINDOW, (3,), np.float64),
         starts=Ring.empty(_STARTS, (own,), np.float32),
         start_masks=Ring.empty(_STARTS, (core.num_actions,), bool),
+        trials=Trials.none(),
     )
 
 
@@ -139,6 +142,7 @@ class Draws:
         return np.random.Generator(np.random.Philox(counter=counter, key=self._root))
 
 
-def episode_seed(key: Key[Array, ""], timesteps: int) -> int:
-    """The seed that environments are reset with when training begins or goes on."""
-    return int(Draws(key).of("episodes", timesteps).integers(0, 2**31 - 1))
+def episode_seed(key: Key[Array, ""], timesteps: int, name: str = "episodes") -> int:
+    """The seed that environments are reset with when training begins or goes on; by another name,
+    when something else does."""
+    return int(Draws(key).of(name, timesteps).integers(0, 2**31 - 1))

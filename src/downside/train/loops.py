@@ -99,10 +99,11 @@ class GymnasiumLoop(HostedLoop):
 
     def start_over(self, program: Program, run: HostedRun) -> HostedRun:
         """Another stream of randomness, and fresh optimisers."""
+        fresh, zero = _fresh(program, run.learner), np.zeros((), np.int64)
         return eqx.tree_at(
-            lambda one: (one.learner, one.rounds, one.key),
+            lambda one: (one.learner, one.rounds, one.trials.steps, one.key),
             run,
-            (_fresh(program, run.learner), np.zeros((), np.int64), stream(run.key, "again")),
+            (fresh, zero, zero.copy(), stream(run.key, "again")),
         )
 
     def skeleton(self, program: Program, algorithm: AbstractAlgorithm) -> Any:

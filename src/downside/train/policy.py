@@ -1,6 +1,5 @@
 """What an agent has learned, as something that acts."""
 
-import itertools
 from typing import Any
 
 import equinox as eqx
@@ -23,12 +22,10 @@ from downside.envs import (
 from downside.envs.flatten import flat_space, flatten
 from downside.exact import simulate
 from downside.ops import masked
-from downside.train.host import EnvironmentFaultError, Host
+from downside.train.host import Host
 from downside.train.hosted_compiled import hosted_action
+from downside.train.playing import Player
 from downside.train.program import measuring_horizon
-
-_LONGEST_EPISODE = 100_000
-"""Steps after which an episode of a hosted environment is taken to never end."""
 
 
 class Policy:
@@ -175,42 +172,14 @@ class Policy:
     def _hosted_returns(
         self, host: Host, episodes: int, seed: int
     ) -> Float[np.ndarray, " episodes"]:
-        count = host.num_envs
-        # As many episodes from each environment: the first to end would mostly be short ones.
-        wanted = np.full(count, episodes // count) + (np.arange(count) < episodes % count)
-        collected: list[list[float]] = [[] for _ in range(count)]
-        observations, masks = host.reset(seed)
-        accumulated, discount, lengths = np.zeros(count), np.ones(count), np.zeros(count)
-        while any(len(own) < n for own, n in zip(collected, wanted, strict=True)):
-            actions = np.asarray(
-                _hosted_actions(
-                    self.algorithm,
-                    self.networks,
-                    self.goal,
-                    observations,
-                    accumulated.astype(np.float32),
-                    discount.astype(np.float32),
-                    masks,
-                )
-            )
-            seen = host.step(actions)
-            accumulated += np.where(seen.lived, discount * seen.rewards, 0.0)
-            discount = np.where(seen.lived, self.algorithm.gamma * discount, discount)
-            lengths += seen.lived
-            if lengths.max() > _LONGEST_EPISODE:
-                raise EnvironmentFaultError(
-                    f"An episode of {host.name} did not end in {_LONGEST_EPISODE:,} steps. Wrap "
-                    "the environment in `gymnasium.wrappers.TimeLimit`."
-                )
-            for i in np.flatnonzero(seen.over):
-                if len(collected[i]) < wanted[i]:
-                    collected[i].append(float(accumulated[i]))
-                accumulated[i], discount[i], lengths[i] = 0.0, 1.0, 0
-            observations, masks = seen.observations, seen.masks
+        def choose(observations: Any, accumulated: Any, discount: Any, masks: Any) -> Any:
+            memory = accumulated.astype(np.float32), discount.astype(np.float32)
+            who = self.algorithm, self.networks, self.goal
+            return np.asarray(_hosted_actions(*who, observations, *memory, masks))
+
+        returns = Player(host, choose, self.algorithm.gamma, seed).returns(episodes)
         host.close()
-        # In turns, so that the first of many episodes come from all environments.
-        turns = itertools.zip_longest(*collected)
-        return np.array([one for turn in turns for one in turn if one is not None])
+        return returns
 
 
 class GreedyPolicy(eqx.Module):

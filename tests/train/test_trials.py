@@ -1,0 +1,202 @@
+"""Trials: which policy is kept where nothing can be simulated."""
+
+import dataclasses
+import math
+from types import SimpleNamespace
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+
+import downside as ds
+from downside.agents.settings import identity
+from downside.risk import Tabulated
+from downside.train.host import Host
+from downside.train.playing import Player
+from downside.train.trials import FIRST, MOST, Trials, allowance, try_out
+
+from .test_hosted import SMALL, same
+from .toys import Counter, Noisy
+
+
+def trials_of(agent):
+    return agent._run.trials
+
+
+def always(action):
+    return lambda observations, *_: np.full(len(observations), action)
+
+
+class Uneven(Counter):
+    """Episodes of 1, 2, 3, ... steps; each step pays 1."""
+
+    def reset(self, *, seed=None, options=None):
+        self.length = getattr(self, "episode", 0) + 1
+        self.episode = self.length
+        return super().reset(seed=seed)
+
+
+def test_a_player_plays_on_from_where_it_is():
+    player = Player(Host(Uneven(), 1), always(1), gamma=1.0, seed=0)
+    np.testing.assert_array_equal(player.returns(2), [1, 2])
+    assert player.steps == 3
+    np.testing.assert_array_equal(player.returns(2), [1, 2])  # nothing is played twice
+    np.testing.assert_array_equal(player.returns(4), [1, 2, 3, 4])
+    assert player.steps == 10
+
+
+def test_a_player_takes_as_many_episodes_from_each_environment():
+    lengths = {"short": 1, "long": 5}
+    makers = [lambda n=n: Counter(length=n) for n in lengths.values()]
+    both = gym.vector.SyncVectorEnv(makers, autoreset_mode=gym.vector.AutoresetMode.SAME_STEP)
+    returns = Player(Host(both, 2), always(1), gamma=1.0, seed=0).returns(4)
+    np.testing.assert_array_equal(returns, [1, 5, 1, 5])
+
+
+# --- one trial --------------------------------------------------------------------------------
+
+
+class Told(Player):
+    """In the place of a player: so many returns of what it is told, 10 steps each."""
+
+    def __init__(self, mean):  # there is no environment
+        self.mean, self.asked, self.steps = mean, [], 0
+
+    def returns(self, episodes):
+        self.asked.append(episodes)
+        self.steps = 10 * episodes
+        return self.mean + np.resize([-1.0, 1.0], episodes)
+
+
+def test_a_policy_that_is_clearly_worse_is_given_up_after_a_few_episodes():
+    player = Told(0.0)
+    value, error = try_out(player, Tabulated.of(ds.Mean()), bar=1.0, steps=math.inf)
+    assert player.asked == [FIRST]
+    assert value == pytest.approx(0.0, abs=1e-6)
+    assert error == pytest.approx(FIRST**-0.5)
+
+
+@pytest.mark.parametrize("mean", [1.0, 0.95])
+def test_one_that_comes_close_is_played_on(mean):
+    player = Told(mean)
+    try_out(player, Tabulated.of(ds.Mean()), bar=1.0, steps=math.inf)
+    assert player.asked == [32, 64, 128, 256, MOST]
+
+
+def test_a_trial_does_not_begin_what_it_cannot_pay():
+    player = Told(1.0)
+    try_out(player, Tabulated.of(ds.Mean()), bar=-math.inf, steps=1300)
+    assert player.asked == [32, 64, 128]
+    assert player.steps <= 1300
+
+
+def test_a_trial_judges_by_the_measure():
+    class Tail(Told):
+        def returns(self, episodes):
+            return np.where(np.arange(episodes) % 4 == 0, -8.0, 4.0)
+
+    value, _ = try_out(Tail(0.0), Tabulated.of(ds.CVaR(0.5)), bar=math.inf, steps=1.0)
+    assert value == pytest.approx(-2.0)
+
+
+# --- when, and how long -----------------------------------------------------------------------
+
+
+def program(trials, chunks, share=1.0) -> Any:
+    settings = SimpleNamespace(trials=trials, trial_share=share)
+    return SimpleNamespace(
+        settings=settings, chunks=chunks, steps_per_chunk=10, timesteps_per_round=8
+    )
+
+
+def test_trials_are_spread_over_the_second_half():
+    def when(trials, chunks):
+        spread = program(trials, chunks)
+        own = range(1, chunks + 1)
+        return [chunk for chunk in own if allowance(spread, chunk, 0, 0.1) > 0]
+
+    assert when(2, 8) == [6, 8]
+    assert when(4, 8) == [5, 6, 7, 8]
+    assert when(40, 8) == [5, 6, 7, 8]  # one after a chunk at most
+    assert when(1, 7) == [7]
+    assert when(0, 8) == []
+
+
+def test_what_a_trial_leaves_over_is_there_for_the_next():
+    spread = program(2, 8, share=0.5)  # 320 steps for both
+    assert allowance(spread, 6, 0, 1.0) == 160
+    assert allowance(spread, 8, 60, 1.0) == 260
+    assert allowance(spread, 8, 300, 1.0) == 0  # too little for a few episodes
+
+
+# --- in a run ---------------------------------------------------------------------------------
+
+TRIED = {**SMALL, "trials": 4, "trial_share": 20.0}
+
+
+def test_the_best_policy_in_trials_is_kept():
+    agent = ds.QRSRM(Noisy(), risk="cvar(0.5)", **TRIED)
+    bars = []
+
+    def watch(agent):
+        trials, kept = agent._run.trials, agent._run.kept
+        bars.append(float(kept.value) - float(trials.error) if trials.held else -math.inf)
+
+    agent.learn(400, callback=watch)
+    assert len(bars) == 16
+    assert all(bar == -math.inf for bar in bars[:9])  # none in the first half
+    assert math.isfinite(bars[-1])
+    assert bars == sorted(bars)  # what it is worth at least never sinks
+    spent = int(trials_of(agent).steps)
+    assert 4 * FIRST * 4 <= spent <= 20.0 * 400
+    assert agent.history[-1]["best"] == pytest.approx(bars[-1] + float(trials_of(agent).error))
+
+
+def test_a_trial_finds_what_the_training_episodes_do_not_show():
+    # Half of the actions are random to the end, so that no episode of training is a good one.
+    explore = {"exploration_final": 0.5, "learning_rate": 3e-3}
+    agent = ds.QRDQN(Counter(), **{**TRIED, **explore}).learn(2000)
+    assert agent.history[-1]["mean"] < 3.5
+    assert agent.history[-1]["best"] == pytest.approx(1 + 0.99 + 0.99**2 + 0.99**3)
+
+
+def test_trials_are_the_same_after_a_checkpoint(tmp_path):
+    whole = ds.QRSRM(Noisy(), risk="cvar(0.5)", seed=5, **TRIED).learn(400)
+    callback = ds.Checkpoints(tmp_path, every_steps=300, keep=9)
+    ds.QRSRM(Noisy(), risk="cvar(0.5)", seed=5, **TRIED).learn(400, callback=callback)
+    middle = ds.load(tmp_path / "checkpoint-000000000300", Noisy())
+    assert middle.num_timesteps == 300
+    assert 0 < int(trials_of(middle).steps) < int(trials_of(whole).steps)
+    middle.resume()
+    assert same(middle, whole)
+
+
+def test_without_trials_the_last_episodes_decide():
+    agent = ds.QRSRM(Counter(), risk="cvar(0.5)", **{**SMALL, "trials": 0}).learn(800)
+    assert trials_of(agent).steps == 0
+    assert math.isfinite(agent.history[-1]["best"])
+
+
+def test_a_run_that_starts_over_has_its_trials_before_it():
+    agent = ds.QRDQN(Counter(), **TRIED).learn(400)
+    spent = int(trials_of(agent).steps)
+    agent.learn(100)
+    assert 0 <= int(trials_of(agent).steps) < spent
+
+
+def test_trials_are_for_environments_that_cannot_be_simulated():
+    with pytest.raises(ValueError, match=r"`trials` must be 0 .*written in JAX"):
+        ds.QRSRM("downside/MeanReversion-v0", risk="cvar(0.5)", trials=3)
+
+
+def test_a_setting_that_is_off_does_not_change_what_a_run_is():
+    now = dataclasses.asdict(ds.Settings())
+    assert "trials" in now
+    assert "trials" not in identity(now)
+    assert identity({**now, "trial_share": 0.3}) == identity(now)
+    assert identity({**now, "trials": 3}) != identity({**now, "trials": 4})
+
+
+def test_before_the_first_one_nothing_is_known():
+    assert not Trials.none().held
