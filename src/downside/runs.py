@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from downside._files import whole_file, write_text
+from downside.agents.settings import identity
 from downside.evaluation import Evaluation, evaluate
 from downside.risk import AbstractSpectralRisk, as_risk
 from downside.train import Agent, Checkpoints, load
@@ -123,8 +124,8 @@ def check_same_run(
     about, wanted = read_run(folder), describe_run(agent, total_timesteps)
     names = ("agent", "env", "risk", "seed", "total_timesteps")
     pairs = {name: (about.get(name), wanted[name]) for name in names}
-    before = about.get("settings") or {}
-    pairs |= {name: (before.get(name), value) for name, value in wanted["settings"].items()}
+    before, now = identity(about.get("settings") or {}), identity(wanted["settings"])
+    pairs |= {name: (before.get(name), now.get(name)) for name in sorted({*before, *now})}
     apart = [f"{name} {old!r}, now {new!r}" for name, (old, new) in pairs.items() if old != new]
     if apart:
         raise ValueError(

@@ -392,6 +392,16 @@ def test_one_tiny_agent_of_the_comparison_is_trained_and_written(tmp_path):
 
 
 @pytest.mark.long
+def test_a_tiny_frontier_is_trained_and_written(tmp_path):
+    options = Options(results=tmp_path, quick=True)
+    _run.run(["frontier"], options)
+    rows = read_rows(tmp_path / "frontier.csv")
+    assert [row["weight"] for row in rows] == ["0.0", "0.5", "1.0"]
+    assert json.loads((tmp_path / "frontier.json").read_text())["command"].endswith("frontier")
+    assert (tmp_path / "figures" / "frontier.svg").exists()
+
+
+@pytest.mark.long
 def test_the_whole_paper_runs_quickly(tmp_path):
     _run.run(PAPER, Options(results=tmp_path, quick=True))
     text = (tmp_path / "reproduction.md").read_text()

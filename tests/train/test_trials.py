@@ -12,10 +12,12 @@ import pytest
 import downside as ds
 from downside.agents.settings import identity
 from downside.risk import Tabulated
+from downside.sweeping import read_study
 from downside.train.host import Host
 from downside.train.playing import Player
-from downside.train.trials import FIRST, MOST, Trials, allowance, try_out
+from downside.train.trials import FIRST, MOST, Trials, allowance, first_episodes, try_out
 
+from ..sweeping.studies import study
 from .test_hosted import SMALL, same
 from .toys import Counter, Noisy
 
@@ -63,7 +65,7 @@ class Told(Player):
     def __init__(self, mean):  # there is no environment
         self.mean, self.asked, self.steps = mean, [], 0
 
-    def returns(self, episodes):
+    def returns_within(self, episodes, steps):
         self.asked.append(episodes)
         self.steps = 10 * episodes
         return self.mean + np.resize([-1.0, 1.0], episodes)
@@ -93,7 +95,7 @@ def test_a_trial_does_not_begin_what_it_cannot_pay():
 
 def test_a_trial_judges_by_the_measure():
     class Tail(Told):
-        def returns(self, episodes):
+        def returns_within(self, episodes, steps):
             return np.where(np.arange(episodes) % 4 == 0, -8.0, 4.0)
 
     value, _ = try_out(Tail(0.0), Tabulated.of(ds.CVaR(0.5)), bar=math.inf, steps=1.0)
@@ -127,7 +129,7 @@ def test_what_a_trial_leaves_over_is_there_for_the_next():
     spread = program(2, 8, share=0.5)  # 320 steps for both
     assert allowance(spread, 6, 0, 1.0) == 160
     assert allowance(spread, 8, 60, 1.0) == 260
-    assert allowance(spread, 8, 300, 1.0) == 0  # too little for a few episodes
+    assert allowance(spread, 8, 300, 21.0) == 0  # too little for a few episodes
 
 
 # --- in a run ---------------------------------------------------------------------------------
@@ -158,7 +160,9 @@ def test_a_trial_finds_what_the_training_episodes_do_not_show():
     explore = {"exploration_final": 0.5, "learning_rate": 3e-3}
     agent = ds.QRDQN(Counter(), **{**TRIED, **explore}).learn(2000)
     assert agent.history[-1]["mean"] < 3.5
-    assert agent.history[-1]["best"] == pytest.approx(1 + 0.99 + 0.99**2 + 0.99**3)
+    best = 1 + 0.99 + 0.99**2 + 0.99**3
+    assert agent.history[-1]["best"] == pytest.approx(best)
+    np.testing.assert_allclose(agent.simulate_returns(8, 0), best)  # and that policy is kept
 
 
 def test_trials_are_the_same_after_a_checkpoint(tmp_path):
@@ -178,11 +182,85 @@ def test_without_trials_the_last_episodes_decide():
     assert math.isfinite(agent.history[-1]["best"])
 
 
+@pytest.mark.parametrize(
+    ("risk", "episodes"),
+    [
+        ("mean", 32),
+        ("cvar(0.2)", 32),
+        ("0.95*mean + 0.05*cvar(0.01)", 32),
+        ("cvar(0.05)", 100),
+        ("0.8*mean + 0.2*cvar(0.02)", 250),
+        ("cvar(0.001)", MOST),
+        ("exponential(4)", 38),
+    ],
+)
+def test_some_of_the_first_episodes_lie_in_the_tail(risk, episodes):
+    assert first_episodes(Tabulated.of(ds.parse(risk))) == episodes
+
+
+class Endless(Counter):
+    """Ends only when the two actions were taken in turn."""
+
+    def step(self, action) -> Any:
+        self.time, over = self.time + 1, action != getattr(self, "last", action)
+        self.last = action
+        return np.array([0.0, -1.0], np.float32), 1.0, over, False, {}
+
+
+def test_a_policy_whose_episodes_do_not_end_is_passed_over():
+    agent = ds.QRDQN(Endless(), **{**TRIED, "trial_share": 2.0}).learn(400)  # there is no error
+    assert agent.num_timesteps == 400
+    player = Player(Host(Endless(), 1), always(1), gamma=0.9, seed=0)
+    assert player.returns_within(2, 50) is None
+    assert player.steps == 51
+    value, error = try_out(player, Tabulated.of(ds.Mean()), bar=-math.inf, steps=100)
+    assert (value, error) == (-math.inf, math.inf)
+    assert player.steps == 201
+
+
+@pytest.fixture
+def registered():
+    gym.register("DownsideTestTried-v0", lambda **_: Counter())
+    yield "DownsideTestTried-v0"
+    del gym.registry["DownsideTestTried-v0"]
+
+
+def test_new_environments_are_made_for_trials_and_closed(registered, monkeypatch):
+    closed = []
+    monkeypatch.setattr(Counter, "close", lambda self: closed.append(self))
+    agent = ds.QRDQN(registered, num_envs=2, **TRIED)
+    resets = []
+    agent.learn(400, callback=lambda agent: resets.append(agent._host.resets))
+    assert int(trials_of(agent).steps) > 0
+    assert set(resets) == {1}  # the episodes of training go on
+    assert len(closed) == 4 * 16  # four trials of sixteen
+    monkeypatch.setattr(Counter, "reset", lambda self, *, seed=None, options=None: 1 / 0)
+    with pytest.raises(ds.EnvironmentFaultError, match="ZeroDivisionError"):
+        agent.simulate_returns(32, 0)
+    assert len(closed) == 5 * 16
+
+
+def test_an_environment_that_is_there_only_once_is_tried_out_itself(registered, monkeypatch):
+    agent = ds.QRDQN(gym.make(registered), **TRIED)
+    monkeypatch.setattr(gym, "make", lambda *_, **__: 1 / 0)
+    with pytest.warns(UserWarning, match=r"No second .*ZeroDivisionError"):
+        agent.learn(400)
+    assert int(trials_of(agent).steps) > 0
+
+
+def test_what_a_policy_was_worth_elsewhere_is_no_bar():
+    agent = ds.QRDQN(Counter(length=8), **TRIED).learn(400)
+    assert agent.history[-1]["best"] > 5
+    agent.set_env(Counter(length=2))
+    agent.learn(400)
+    assert agent.history[-1]["best"] <= 2
+
+
 def test_a_run_that_starts_over_has_its_trials_before_it():
     agent = ds.QRDQN(Counter(), **TRIED).learn(400)
     spent = int(trials_of(agent).steps)
-    agent.learn(100)
-    assert 0 <= int(trials_of(agent).steps) < spent
+    agent.learn(50)
+    assert 0 < int(trials_of(agent).steps) < spent
 
 
 def test_trials_are_for_environments_that_cannot_be_simulated():
@@ -194,6 +272,8 @@ def test_a_setting_that_is_off_does_not_change_what_a_run_is():
     now = dataclasses.asdict(ds.Settings())
     assert "trials" in now
     assert "trials" not in identity(now)
+    cell = read_study(study(seeds=1)).cells[0]
+    assert cell.key == dataclasses.replace(cell, settings=identity(cell.settings)).key
     assert identity({**now, "trial_share": 0.3}) == identity(now)
     assert identity({**now, "trials": 3}) != identity({**now, "trials": 4})
 

@@ -141,8 +141,8 @@ class Settings:
     random actions, for the best one to be kept. Only where nothing can be simulated; with 0 the
     last episodes of training decide there."""
     trial_share: float = 1.0
-    """Environment steps of these episodes, at most, as a share of those of the run. They come on
-    top of them."""
+    """Environment steps of these episodes, about and at most, as a share of those of the run. They
+    come on top of them."""
 
     total_timesteps: int = 768_000
     """Environment steps of a run, unless `learn` says otherwise."""

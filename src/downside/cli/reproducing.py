@@ -27,8 +27,8 @@ class Reproduce:
     optimum (mean reversion solved for the paper's table); put (exercise boundaries of the American
     put); mean-reversion (the comparison of all agents); spectra (three richer measures); quantiles
     (how many, and what they cost); lunar (the windy lunar lander); page (docs/reproduction.md, from
-    the results); all of these; ablation (what each of our choices adds); demo (one agent beside the
-    optimum, in minutes)."""
+    the results); all of these; frontier (from the mean to the worst tenth, beside the exact one);
+    ablation (what each of our choices adds); demo (one agent beside the optimum, in minutes)."""
     seeds: tuple[int, ...] = ()
     """Of the agents; five for most experiments."""
     preset: Literal["default", "paper", "both"] = "both"

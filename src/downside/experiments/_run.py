@@ -8,7 +8,7 @@ from downside.experiments import load
 from downside.experiments._options import Options
 from downside.experiments._progress import StudyBar
 
-NOT_ON_PAGE = ("example1", "example2", "ablation", "demo")
+NOT_ON_PAGE = ("example1", "example2", "frontier", "ablation", "demo")
 
 
 def run(names: Sequence[str], options: Options) -> None:

@@ -29,7 +29,7 @@ from downside.risk import AbstractSpectralRisk, Mean, Utility, as_risk
 from downside.train import checkpoint
 from downside.train.callbacks import as_callbacks
 from downside.train.host import Host
-from downside.train.hosted_run import host_core
+from downside.train.hosted_run import HostedRun, host_core, without_values
 from downside.train.interruption import Interruption
 from downside.train.logs import Log
 from downside.train.loops import AnyRun, FusedLoop, GymnasiumLoop, Loop, is_finite
@@ -407,6 +407,8 @@ class Agent:
         self.env, self._core, self._loop, self.origin = other.env, after, other._loop, other.origin
         if isinstance(other._loop, GymnasiumLoop):
             self._host = other._host
+        if isinstance(self._run, HostedRun):  # what policies were worth elsewhere is no measure
+            self._run = without_values(self._run)
 
     # --- files --------------------------------------------------------------------------------
 

@@ -1,6 +1,7 @@
 """Any Gymnasium environment as the hosted loop sees it: flat arrays, one convention for the end of
 an episode, and errors that say what the environment did."""
 
+import warnings
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -122,7 +123,19 @@ class Host:
         """Environments to evaluate a policy in: new ones where they can be made."""
         if self._id is None:
             return self
-        return Host(self._id, min(episodes, max(self.num_envs, _EVALUATED)), self.parameters)
+        try:
+            made = Host(self._id, min(episodes, max(self.num_envs, _EVALUATED)), self.parameters)
+        except Exception as error:  # whatever the environment raises that can be there only once
+            warnings.warn(
+                f"No second {self.name} could be made ({type(error).__name__}: {error}), so that "
+                "episodes are played in the one that is there.",
+                stacklevel=2,
+            )
+            return self
+        if (made.size, made.actions) != (self.size, self.actions):  # it was changed by hand
+            made.close()
+            return self
+        return made
 
     def close(self) -> None:
         """Ends what was started here; environments that were handed over stay open."""

@@ -5,8 +5,9 @@ together, and the updates of a round run while the environments are being steppe
 over before the step and waited for after it.
 
 A run is a `HostedRun`; the episodes that are under way belong to the loop and not to it. They are
-abandoned when training stops: it goes on with new ones, whose seeds follow from the seed of the run
-and the number of steps, so that what happens after a checkpoint depends on the checkpoint alone.
+abandoned when training stops, or when somebody else plays in the environment: it goes on with new
+ones, whose seeds follow from the seed of the run and the number of steps, so that what happens
+after a checkpoint depends on the checkpoint alone.
 """
 
 import math
@@ -34,7 +35,7 @@ from downside.train.hosted_run import (
 )
 from downside.train.playing import Player
 from downside.train.program import Kept, Program, exploration_share
-from downside.train.trials import FIRST, Trials, allowance, try_out
+from downside.train.trials import Trials, allowance, first_episodes, try_out
 
 _MOST_WARMUP = 20
 """How many times longer the warm-up may get until an episode has ended."""
@@ -132,7 +133,7 @@ class HostedLoop:
         settings = program.settings
         total = program.chunks * program.steps_per_chunk
         first = int(run.rounds)
-        if self.host.resets != self._resets:  # a callback has played in the environment meanwhile
+        if self.host.resets != self._resets:  # a callback or a trial has played in it
             self.restart(episode_seed(run.key, first * program.timesteps_per_round))
         choose, update = self._functions(program, algorithm, run)
         arrays, rest = eqx.partition(run.learner, eqx.is_array)
@@ -193,7 +194,7 @@ class HostedLoop:
     def _outer_step(
         self, program: Program, algorithm: AbstractAlgorithm, run: HostedRun, loss: float
     ) -> tuple[HostedRun, dict[str, float]]:
-        """Judges the policy by the last episodes, and moves the goal."""
+        """Judges the policy, by the last episodes or in a trial, and moves the goal."""
         settings = program.settings
         progress = int(run.rounds) / (program.chunks * program.steps_per_chunk)
         returns, rewards, lengths = run.episodes.filled().T
@@ -215,7 +216,10 @@ class HostedLoop:
             jnp.asarray(progress >= settings.neutral_fraction),
             jnp.asarray(judged),
         )
-        kept, trials = self._try_out(program, algorithm, run, policy, kept, float(lengths.mean()))
+        kept, trials = kept if not run.trials.held else run.kept, run.trials
+        if math.isfinite(loss):
+            length = float(lengths.mean())
+            kept, trials = self._try_out(program, algorithm, run, policy, kept, length)
         run = eqx.tree_at(
             lambda one: (one.goal, one.kept, one.trials, one.has_goal, one.spread),
             run,
@@ -250,29 +254,32 @@ class HostedLoop:
         algorithm: AbstractAlgorithm,
         run: HostedRun,
         policy: Kept,
-        judged: Kept,
+        before: Kept,
         length: float,
     ) -> tuple[Kept, Trials]:
-        """What to keep: the best policy in trials, or until there is one what `judged` says."""
-        before, trials = (run.kept if run.trials.held else judged), run.trials
-        rounds = int(run.rounds)
+        """What to keep, the present policy or the one before, if it is time for a trial."""
+        trials, rounds = run.trials, int(run.rounds)
+        least = first_episodes(algorithm.objective)
         chunk = rounds // program.steps_per_chunk
-        steps = allowance(program, chunk, int(trials.steps), length)
+        steps = allowance(program, chunk, int(trials.steps), least * length)
         if steps == 0.0:
             return before, trials
         choose, _ = self._functions(program, algorithm, run)
         leaves = _leaves(policy.networks), _leaves((algorithm, policy.goal, run.spread))
-        host = self.host.for_evaluation(FIRST)
-        seed = episode_seed(run.key, rounds * program.timesteps_per_round, "trials")
-        player = Player(
-            host, lambda *seen: np.asarray(choose(*leaves, *seen)), program.settings.gamma, seed
-        )
+        # Of each, what it is worth at least: the best of many noisy values is mostly lucky. The
+        # first one has to beat what the last episodes of training said of the one before.
+        bar = float(before.value) - (float(trials.error) if trials.held else 0.0)
+        host = self.host.for_evaluation(least)
         try:
-            bar = float(run.kept.value) - float(trials.error) if trials.held else -math.inf
+            player = Player(
+                host,
+                lambda *seen: np.asarray(choose(*leaves, *seen)),
+                program.settings.gamma,
+                episode_seed(run.key, rounds * program.timesteps_per_round, "trials"),
+            )
             value, error = try_out(player, algorithm.objective, bar, steps)
         finally:
             host.close()
-        # Of each, what it is worth at least: the best of many noisy values is mostly lucky.
         better = value - error > bar
         spent = np.asarray(trials.steps + player.steps)  # a sum alone is no array
         trials = Trials(spent, np.asarray(error if better else trials.error))

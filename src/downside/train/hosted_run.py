@@ -69,7 +69,7 @@ def blank(program: Program, algorithm: AbstractAlgorithm, key: Key[Array, ""]) -
         key=key,
         rounds=np.zeros((), np.int64),
         replay=HostReplay.empty(own, core.num_actions, settings.buffer_size),
-        episodes=Ring.empty(WINDOW, (3,), np.float64),
+        episodes=_no_episodes(),
         starts=Ring.empty(_STARTS, (own,), np.float32),
         start_masks=Ring.empty(_STARTS, (core.num_actions,), bool),
         trials=Trials.none(),
@@ -128,6 +128,20 @@ def host_core(host: Host) -> HostCore:
     """The environment as compiled functions know it, before anything was seen."""
     blank = HostState(jnp.zeros((_STARTS, host.size)), jnp.ones((_STARTS, host.actions), bool))
     return HostCore(blank)
+
+
+def without_values(run: HostedRun) -> HostedRun:
+    """The run with nothing known of what policies are worth."""
+    unknown = jnp.asarray(-jnp.inf, run.kept.value.dtype)
+    return eqx.tree_at(
+        lambda one: (one.kept.value, one.episodes, one.trials),
+        run,
+        (unknown, _no_episodes(), Trials.none()),
+    )
+
+
+def _no_episodes() -> Ring:
+    return Ring.empty(WINDOW, (3,), np.float64)
 
 
 class Draws:

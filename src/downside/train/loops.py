@@ -16,6 +16,7 @@ from downside.train import fused
 from downside.train.hosted import HostedLoop
 from downside.train.hosted_run import HostedRun, blank, episode_seed
 from downside.train.program import Program, Run
+from downside.train.trials import Trials
 
 AnyRun = Run | HostedRun
 
@@ -101,9 +102,9 @@ class GymnasiumLoop(HostedLoop):
         """Another stream of randomness, and fresh optimisers."""
         fresh, zero = _fresh(program, run.learner), np.zeros((), np.int64)
         return eqx.tree_at(
-            lambda one: (one.learner, one.rounds, one.trials.steps, one.key),
+            lambda one: (one.learner, one.rounds, one.trials, one.key),
             run,
-            (fresh, zero, zero.copy(), stream(run.key, "again")),
+            (fresh, zero, Trials.none(), stream(run.key, "again")),
         )
 
     def skeleton(self, program: Program, algorithm: AbstractAlgorithm) -> Any:

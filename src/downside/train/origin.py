@@ -45,9 +45,8 @@ class Origin:
             return cls(str(env), num_envs=count)
         own = {name: value for name, value in spec.kwargs.items() if name not in _NOT_THE_PROBLEM}
         own |= _time_limit(spec)
-        by_hand = isinstance(env, gym.vector.VectorWrapper) or bool(
-            getattr(spec, "additional_wrappers", ())
-        )
+        added = getattr(spec, "additional_wrappers", ()) or spec.kwargs.get("wrappers")
+        by_hand = isinstance(env, gym.vector.VectorWrapper) or bool(added)
         plain = not by_hand and _is_json(own)
         return cls(spec.id, spec.id if plain else None, own if plain else {}, count)
 

@@ -1,6 +1,7 @@
 """Episodes of a policy in an environment that is not ours, without learning."""
 
 import itertools
+import math
 from collections.abc import Callable
 
 import numpy as np
@@ -37,13 +38,21 @@ class Player:
         """Environment steps so far."""
 
     def returns(self, episodes: int) -> Float[np.ndarray, " episodes"]:
-        """The discounted returns of the first so many episodes.
+        """The discounted returns of the first so many episodes; an error if one does not end."""
+        returns = self.returns_within(episodes, math.inf)
+        assert returns is not None
+        return returns
+
+    def returns_within(self, episodes: int, steps: float) -> Float[np.ndarray, " episodes"] | None:
+        """As `returns`; None if that takes more than so many steps from the beginning.
 
         There are as many from each environment: the first to end would mostly be short ones.
         """
         count = self.host.num_envs
         wanted = np.full(count, episodes // count) + (np.arange(count) < episodes % count)
         while any(len(own) < n for own, n in zip(self._ended, wanted, strict=True)):
+            if self.steps > steps:
+                return None
             self._step()
         first = [own[:n] for own, n in zip(self._ended, wanted, strict=True)]
         # In turns, so that the first of many episodes come from all environments.

@@ -177,9 +177,10 @@ class Policy:
             who = self.algorithm, self.networks, self.goal
             return np.asarray(_hosted_actions(*who, observations, *memory, masks))
 
-        returns = Player(host, choose, self.algorithm.gamma, seed).returns(episodes)
-        host.close()
-        return returns
+        try:
+            return Player(host, choose, self.algorithm.gamma, seed).returns(episodes)
+        finally:
+            host.close()
 
 
 class GreedyPolicy(eqx.Module):

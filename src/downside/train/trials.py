@@ -6,6 +6,8 @@ among their own. So a policy is tried out now and then. One that is clearly wors
 far is given up after a few episodes, which leaves more of them for those that come close.
 """
 
+import math
+
 import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
@@ -19,6 +21,10 @@ FIRST, MOST = 32, 512
 """Episodes of a trial: as few if it is given up, as many if it is not; twice as many each time."""
 _CLEARLY = 2.0
 """Standard errors by which one is worse that is given up."""
+_IN_THE_TAIL, _SOME = 5, 0.1
+"""Episodes that must lie in the tail, whose CVaRs have this share of the weight or more."""
+_PATIENCE = 2.0
+"""How many times the steps of a trial it may take, when its episodes are longer than others."""
 
 
 class Trials(eqx.Module):
@@ -40,8 +46,15 @@ class Trials(eqx.Module):
         return bool(np.isfinite(self.error))
 
 
-def allowance(program: Program, chunk: int, used: int, length: float) -> float:
-    """Environment steps for a trial after so many chunks, if episodes are of this length.
+def first_episodes(objective: Tabulated) -> int:
+    """Episodes below which a trial says nothing: some must lie in the tail that counts."""
+    weighed = np.cumsum(np.asarray(objective.masses)) >= _SOME
+    level = float(np.asarray(objective.levels)[weighed.argmax()]) if weighed.any() else 1.0
+    return min(MOST, max(FIRST, math.ceil(_IN_THE_TAIL / level - 1e-3)))
+
+
+def allowance(program: Program, chunk: int, used: int, least: float) -> float:
+    """Environment steps for a trial after so many chunks, if it takes `least` of them at least.
 
     0 if there is none: they are spread over the second half of the run, and one that cannot be
     paid for waits for the next.
@@ -52,7 +65,7 @@ def allowance(program: Program, chunk: int, used: int, length: float) -> float:
         return 0.0
     total = program.chunks * program.steps_per_chunk * program.timesteps_per_round
     left = settings.trial_share * total * due / settings.trials - used
-    return left if left >= FIRST * length else 0.0
+    return left if left >= least else 0.0
 
 
 def _due(trials: int, chunk: int, chunks: int) -> int:
@@ -63,12 +76,17 @@ def _due(trials: int, chunk: int, chunks: int) -> int:
 def try_out(player: Player, objective: Tabulated, bar: float, steps: float) -> tuple[float, float]:
     """The value of a policy and its standard error, in about so many steps.
 
-    It stops early at a policy that is clearly worse than `bar`.
+    It stops early at a policy that is clearly worse than `bar`. One whose episodes do not end, as
+    they may without random actions, is worth nothing.
     """
-    episodes = FIRST
+    value, error = -math.inf, math.inf
+    episodes = first_episodes(objective)
     while True:
-        returns = jnp.asarray(np.sort(player.returns(episodes)))
-        value, error = float(objective.value(returns)), float(objective.standard_error(returns))
+        returns = player.returns_within(episodes, _PATIENCE * steps)
+        if returns is None:
+            return value, error
+        ordered = jnp.asarray(np.sort(returns))
+        value, error = float(objective.value(ordered)), float(objective.standard_error(ordered))
         hopeless = value + _CLEARLY * error < bar
         if hopeless or episodes >= MOST or 2 * player.steps > steps:
             return value, error
