@@ -2,6 +2,7 @@
 
 import json
 import threading
+from pathlib import Path
 from types import SimpleNamespace
 
 import jax
@@ -30,6 +31,7 @@ from downside.sweeping import Sweep, read_study
 
 from ..train.tiny import ENV, TINY
 
+ROOT = Path(__file__).parents[2]
 MEASURES = paper_table("mean_reversion").measures
 
 
@@ -102,6 +104,14 @@ def test_wrong_options_are_refused(wrong):
 
 def settings_of(cell):
     return fingerprint(make_agent(mean_reversion.ENVIRONMENT, cell, quick=False), quick=False)
+
+
+@pytest.mark.parametrize("preset", ["default", "paper"])
+def test_the_committed_results_were_made_with_the_settings_of_today(preset):
+    # Who changes a default, or adds a setting that is not off there, has to train them again.
+    rows = read_rows(ROOT / "results" / f"mean-reversion-{preset}.csv")
+    cell = Cell("QR-SRM", "cvar(0.5)", 0, {"preset": preset, **mean_reversion.CHANGES})
+    assert {row["settings"] for row in rows if row["algorithm"] == "QR-SRM"} == {settings_of(cell)}
 
 
 def test_only_complete_agents_are_not_trained_again(tmp_path):

@@ -276,6 +276,7 @@ def test_a_setting_that_is_off_does_not_change_what_a_run_is():
     assert cell.key == dataclasses.replace(cell, settings=identity(cell.settings)).key
     assert identity({**now, "trial_share": 0.3}) == identity(now)
     assert identity({**now, "trials": 3}) != identity({**now, "trials": 4})
+    assert identity({}) == {}  # as in a file from before all of them
 
 
 def test_before_the_first_one_nothing_is_known():

@@ -334,13 +334,19 @@ _REAL: Mapping[str, tuple[float, float, bool]] = {
 """Real numbers, with their range and whether the lower end belongs to it."""
 
 
+_LATER: Mapping[str, Any] = {"discreet": False, "tie_break": 0.0, "trials": 0}
+"""Settings that were added after results had been written, as runs from before them are."""
+
+
 def identity(chosen: Mapping[str, Any]) -> dict[str, Any]:
     """The settings that decide what comes out of a run, for hashes that outlive an upgrade.
 
-    A setting that was added later is left out where it is off: runs from before it are like that.
+    One that was added later is left out where it is off.
     """
-    later = () if chosen.get("trials") else ("trials", "trial_share")
-    return {name: value for name, value in chosen.items() if name not in later}
+    off = {name for name, value in _LATER.items() if chosen.get(name, value) == value}
+    if "trials" in off:
+        off.add("trial_share")
+    return {name: value for name, value in chosen.items() if name not in off}
 
 
 def _is_number(value: Any) -> bool:
