@@ -6,9 +6,9 @@
 
 The rows go to results/scale.csv, how they were made to results/scale.json. Runs are shortened; each
 is done twice in one process, so that what is compiled is in the first only. `ratio` sets 35 agents
-(7 measures x 5 seeds) by `train_many` against single runs, each in a process of its own, which is
-what `downside train` does: one for each measure, counted five times. Unset
-JAX_COMPILATION_CACHE_DIR first, or compiling costs nothing the second time.
+(7 measures x 5 seeds) by `train_many` against single runs, which is what `downside train` does: one
+for each measure, counted five times. Each is in a process of its own without a compilation cache;
+both are timed alike, by their outer steps after the first, and all the rest is starting.
 """
 
 import argparse
@@ -16,6 +16,7 @@ import json
 import math
 import os
 import re
+import resource
 import statistics
 import subprocess
 import sys
@@ -29,6 +30,7 @@ import jax
 
 import downside as ds
 from downside._files import write_text
+from downside._machine import cores
 from downside.experiments._study import Row, read_rows, write_about, write_rows
 from downside.train.program import DISTRIBUTION_CHUNK
 
@@ -47,6 +49,7 @@ RISKS = (
 )
 """The objectives of the paper's table."""
 SEEDS = 5
+CACHE = "JAX_COMPILATION_CACHE_DIR"
 CHUNKS = 4
 """Outer steps of a shortened run: enough for what is timed to be agents side by side."""
 SHORT: dict[str, Any] = {"distribution_fraction": 0.0}
@@ -145,37 +148,61 @@ def measure_environments(tiny: dict[str, Any]) -> list[Row]:
 
 
 def measure_ratio(tiny: dict[str, Any], chunks: int) -> list[Row]:
-    """35 agents together, and a single run of each measure in a process of its own."""
-    risks, seeds = (RISKS[:2], 1) if tiny else (RISKS, SEEDS)
-    together = measure("together", risks, seeds, chunks, **SHORT, **tiny)
-    rows = [together]
+    """35 agents together, and a single run of each measure; each in a process of its own."""
+    count = 2 if tiny else len(RISKS) * SEEDS
+    rows = [_in_a_process("together", chunks, tiny, agents=count)]
     for number in range(2 if tiny else len(RISKS)):
-        command = [sys.executable, __file__, "--single", str(number), "--chunks", str(chunks)]
-        begin = time.perf_counter()
-        said = subprocess.run(
-            [*command, *(["--tiny"] if tiny else [])], check=True, capture_output=True, text=True
-        ).stdout
-        took = time.perf_counter() - begin
-        row = {**together, **json.loads(said.splitlines()[-1]), "part": "alone", "agents": 1}
-        # What is left besides all outer steps, the first of which was not timed, is starting.
-        row |= {"compiling": round(took - row["seconds"] * (chunks + 1) / chunks, 3)}
-        rows.append(row)
-        print(f"alone  {RISKS[number]}  {took:.1f} s, {row['seconds']} s of them training")
+        rows.append(_in_a_process("alone", chunks, tiny, agents=1, number=number))
     return rows
 
 
-def single(number: int, chunks: int, tiny: dict[str, Any]) -> None:
-    """One run, as `downside train` would do it; prints the seconds after the first outer step."""
-    agent = ds.QRSRM(ENV, risk=RISKS[number], **SHORT, **tiny)
-    settings = agent.settings
+def _in_a_process(
+    part: str, chunks: int, tiny: dict[str, Any], agents: int, number: int | None = None
+) -> Row:
+    """A row of training that nothing was compiled for."""
+    which = "all" if number is None else str(number)
+    command = [sys.executable, __file__, "--process", which, "--chunks", str(chunks)]
+    fresh = {name: value for name, value in os.environ.items() if name != CACHE}
+    begin = time.perf_counter()
+    said = subprocess.run(
+        [*command, *(["--tiny"] if tiny else [])],
+        check=True,
+        stdout=subprocess.PIPE,
+        text=True,
+        env=fresh,
+    ).stdout
+    took = time.perf_counter() - begin
+    row: Row = {"part": part, "engine": "threads", "preset": "default", "agents": agents}
+    row |= json.loads(said.splitlines()[-1])
+    # What is left besides all outer steps, the first of which was not timed, is starting.
+    row["compiling"] = round(took - row["seconds"] * (chunks + 1) / chunks, 3)
+    print("  ".join(f"{name} {value}" for name, value in row.items()), flush=True)
+    return row
+
+
+def process(which: str, chunks: int, tiny: dict[str, Any]) -> None:
+    """Trains all agents, or one as `downside train` would; prints what an outer step took after the
+    first one, which has the compiling in it."""
+    settings = ds.QRSRM(ENV, risk=RISKS[0], **tiny).settings
     per_chunk = settings.outer_interval // settings.updates_per_step * settings.num_envs
-    agent.learn((chunks + 1) * per_chunk)
-    seconds = agent.history[-1]["seconds"] - agent.history[0]["seconds"]
-    updates = chunks * settings.outer_interval
+    steps = (chunks + 1) * per_chunk
+    if which == "all":
+        risks, seeds = (RISKS[:2], 1) if tiny else (RISKS, SEEDS)
+        agents = ds.train_many(ENV, risks=risks, seeds=range(seeds), total_timesteps=steps, **tiny)
+    else:
+        agents = [ds.QRSRM(ENV, risk=RISKS[int(which)], **tiny).learn(steps)]
+    each = [one.history[-1]["seconds"] - one.history[0]["seconds"] for one in agents]
+    seconds, updates = sum(each) / min(cores(), len(agents)), chunks * settings.outer_interval
     found = {
+        "quantiles": settings.quantiles,
+        "environments": settings.num_envs,
+        "updates": updates,
+        "timesteps": chunks * per_chunk,
         "seconds": round(seconds, 3),
-        "seconds_per_agent": round(seconds, 4),
-        "ms_per_update": round(1000 * seconds / updates, 4),
+        "seconds_per_agent": round(seconds / len(agents), 4),
+        "ms_per_update": round(1000 * seconds / len(agents) / updates, 4),
+        "megabytes": round(_bytes(agents[0]) / 2**20, 2),
+        "process_megabytes": round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024),
     }
     print(json.dumps(found))
 
@@ -192,7 +219,7 @@ def full_updates() -> int:
     return updates + after * DISTRIBUTION_CHUNK
 
 
-def summary(rows: list[Row], cores: int) -> dict[str, float]:
+def summary(rows: list[Row], at_a_time: int) -> dict[str, float]:
     """The figures that the page quotes; only those that the rows allow."""
     found: dict[str, float] = {}
     many = [row for row in rows if row["part"] == "agents" and row["engine"] == "threads"]
@@ -201,7 +228,7 @@ def summary(rows: list[Row], cores: int) -> dict[str, float]:
         found["ms_per_update"] = float(most["ms_per_update"])
         found["megabytes"] = float(most["megabytes"])
         found["minutes_per_run"] = found["ms_per_update"] * full_updates() / 60_000
-        found["core_hours_for_10000"] = 10_000 * found["minutes_per_run"] * cores / 60
+        found["core_hours_for_10000"] = 10_000 * found["minutes_per_run"] * at_a_time / 60
     alone = [row for row in rows if row["part"] == "alone"]
     together = [row for row in rows if row["part"] == "together"]
     if alone and together:
@@ -223,9 +250,9 @@ def block(rows: list[Row], about: dict[str, Any]) -> str:
     """The measured part of docs/growing.md."""
     if not rows:
         return "Run it to fill in the table.\n"
-    cores = int(about["cores"])
-    found = summary(rows, cores)
-    out = [f"Measured by `{about['command']}`, {cores} cores, mean-reversion trading.\n"]
+    here = int(about["cores"])
+    found = summary(rows, here)
+    out = [f"Measured by `{about['command']}`, {here} cores, mean-reversion trading.\n"]
     names = {
         "agents": ("Time per agent against agents per program", "agents"),
         "quantiles": ("Against quantiles, preset `paper`, two agents", "quantiles"),
@@ -237,14 +264,14 @@ def block(rows: list[Row], about: dict[str, Any]) -> str:
             continue
         out.append(f"**{title}**\n")
         out.append(
-            f"| {column} | engine | ms an update and agent | env steps/s | compiling, s | MB |"
+            f"| {column} | engine | ms an update and agent | env steps/s | MB of a run's arrays |"
         )
-        out.append("| --- | --- | --- | --- | --- | --- |")
+        out.append("| --- | --- | --- | --- | --- |")
         for row in own:
             speed = float(row["timesteps"]) * int(row["agents"]) / float(row["seconds"])
             out.append(
                 f"| {row[column]} | {row['engine']} | {float(row['ms_per_update']):.2f} | "
-                f"{speed:,.0f} | {float(row['compiling']):.0f} | {float(row['megabytes']):.1f} |"
+                f"{speed:,.0f} | {float(row['megabytes']):.1f} |"
             )
         out.append("")
     if "ratio_whole" in found:
@@ -254,7 +281,7 @@ def block(rows: list[Row], about: dict[str, Any]) -> str:
             f"own, at full length ({found['ratio_short']:.0%} in the shortened runs that were "
             "timed, where starting and compiling weigh more; "
             f"{found['ratio_training']:.0%} of the training alone). A run uses one core, so "
-            f"{cores} cores cannot go below {1 / cores:.0%} of the training: what is saved beyond "
+            f"{here} cores cannot go below {1 / here:.0%} of the training: what is saved beyond "
             "that is starting and compiling.\n"
         )
     if "core_hours_for_10000" in found:
@@ -262,21 +289,23 @@ def block(rows: list[Row], about: dict[str, Any]) -> str:
         out.append(
             f"**10,000 agents, on paper.** A whole run is {full_updates():,} updates, here "
             f"{found['minutes_per_run']:.1f} minutes of this machine "
-            f"({found['ms_per_update']:.2f} ms an update and agent, {cores} at a time). Agents "
+            f"({found['ms_per_update']:.2f} ms an update and agent, {here} at a time). Agents "
             f"share nothing, so that is {hours:,.0f} core-hours in all, whatever they are spread "
             "over:\n"
         )
-        out.append("| | cores | 10,000 agents | memory at a time |")
+        out.append("| | cores | 10,000 agents | memory, a process to a core |")
         out.append("| --- | --- | --- | --- |")
+        of_a_process = [float(row["process_megabytes"]) for row in rows if row["part"] == "alone"]
+        each = max(of_a_process, default=found["megabytes"])
         for name, count in (
-            ("this machine", cores),
+            ("this machine", here),
             ("a workstation", 32),
             ("a cluster of ten such", 320),
             ("a cluster of a hundred", 3200),
         ):
             time_left = hours / count
             said = f"{time_left / 24:.1f} days" if time_left > 48 else f"{time_left:.1f} hours"
-            memory = 2 * count * found["megabytes"] / 1024
+            memory = count * each / 1024
             out.append(f"| {name} | {count:,} | {said} | {memory:.1f} GB |")
         out.append(
             "\nThis takes a core elsewhere to be as fast as one here and memory bandwidth to keep "
@@ -299,11 +328,11 @@ def main() -> None:
     parser.add_argument("--docs", action="store_true", help="only fill docs/growing.md")
     parser.add_argument("--tiny", action="store_true", help="see whether the script works")
     parser.add_argument("--out", type=Path, default=ROWS, help="the CSV file")
-    parser.add_argument("--single", type=int, help=argparse.SUPPRESS)
+    parser.add_argument("--process", help=argparse.SUPPRESS)
     options = parser.parse_args()
     tiny = TINY if options.tiny else {}
-    if options.single is not None:
-        single(options.single, options.chunks, tiny)
+    if options.process is not None:
+        process(options.process, options.chunks, tiny)
         return
     path: Path = options.out
     about_path = path.with_suffix(".json")
@@ -322,8 +351,7 @@ def main() -> None:
                 about_path,
                 "python benchmarks/scale.py",
                 updates_of_a_whole_run=full_updates(),
-                compilation_cache="JAX_COMPILATION_CACHE_DIR" in os.environ,
-                figures=summary(read_rows(path), os.cpu_count() or 1),
+                figures=summary(read_rows(path), cores()),
             )
     rows = read_rows(path)
     about = json.loads(about_path.read_text(encoding="utf-8")) if rows else {}
