@@ -5,7 +5,10 @@ import json
 import pytest
 from rich.console import Console
 
-from .by_hand import frontier
+import downside as ds
+from downside.frontiers.intervals import valued
+
+from .by_hand import evaluation, frontier
 
 ROUND = [(1.0, -1.0), (0.9, -0.4), (0.7, -0.1), (0.0, 0.0)]
 """A curve that bends: the second point keeps 0.9 of the mean and gains 0.6 of the tail."""
@@ -17,6 +20,20 @@ def test_the_knee_lies_farthest_beyond_the_chord_in_units_of_the_ranges():
     beyond = [found.beyond_chord(point) for point in found.points]
     assert beyond == pytest.approx([0.0, 0.353553, 0.424264, 0.0], abs=1e-6)
     assert found.knee is found.points[2]
+
+
+def test_a_knee_that_the_seeds_do_not_agree_on_is_none():
+    def seeds(*values):
+        return valued([evaluation(one, one - 1) for one in values], ds.Mean(), 0.95)
+
+    sure = frontier((1.0, -1.0), (0.8, -0.2), (0.0, 0.0))
+    assert sure.knee is sure.points[1]
+    middle = dataclasses.replace(sure.points[1], by_start=seeds(0.2, 0.8, 1.4))
+    doubtful = dataclasses.replace(sure, points=(sure.points[0], middle, sure.points[2]))
+    assert doubtful.beyond_chord(middle) == pytest.approx(sure.beyond_chord(sure.points[1]))
+    assert doubtful.knee is None
+    first = dataclasses.replace(sure.points[0], by_start=seeds(-1.0, 1.0, 3.0))
+    assert dataclasses.replace(sure, points=(first, *sure.points[1:])).knee is None
 
 
 def test_the_knee_does_not_depend_on_the_units():

@@ -32,14 +32,17 @@ def drive(path, folder, *more):
     )
 
 
+def begun(folder, cells):
+    """The runs that were begun and are not finished, with their process."""
+    told = {cell.name: attempts(folder / cell.name) for cell in cells}
+    last = {name: own[-1] for name, own in told.items() if own}
+    return {name: one["process"] for name, one in last.items() if one["what"] == "began"}
+
+
 def in_flight(folder, cells):
-    """The runs that were begun, have a checkpoint, and are not finished; with their process."""
-    out = {}
-    for cell in cells:
-        told = attempts(folder / cell.name)
-        if told and told[-1]["what"] == "began" and saved_in(folder / cell.name):
-            out[cell.name] = told[-1]["process"]
-    return out
+    """Those of them that have a checkpoint."""
+    running = begun(folder, cells).items()
+    return {name: process for name, process in running if saved_in(folder / name)}
 
 
 def under_fire(path, folder, kinds, seed, *more, seconds=300.0):
@@ -65,9 +68,9 @@ def under_fire(path, folder, kinds, seed, *more, seconds=300.0):
                 continue
             kind = left.pop(0)
             if kind == "driver":
-                hit.append(set(flying))
                 process.send_signal(signal.SIGKILL)
                 process.communicate()
+                hit.append({*flying, *begun(folder, cells)})
                 process = drive(path, folder, *more)
             else:
                 name = draws.choice(sorted(flying))

@@ -12,12 +12,14 @@ import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import numpy as np
+from jaxtyping import Float
 from rich import box
 from rich.markup import escape
 from rich.table import Table
 
 from downside.evaluation import Evaluation, Interval
-from downside.frontiers.intervals import Valued, difference
+from downside.frontiers.intervals import Valued, difference, middle_interval
 from downside.risk import AbstractSpectralRisk
 from downside.train import Agent
 
@@ -168,25 +170,36 @@ class Frontier:
         The one that lies farthest beyond the chord between the two ends, each axis in units of its
         range: with $u$ and $v$ the share of the way that a point keeps of `start` and has gained of
         `end` (1 and 0 at the start, 0 and 1 at the end), the largest $(u + v - 1) / \sqrt2$.
-        Dominated points do not count. None if no point lies beyond the chord by 0.02 or more, or
-        if the ends are not the better ones each by its own measure.
+        Dominated points do not count. None if no point lies beyond the chord by 0.02 or more, and
+        beyond doubt, or if the ends are not the better ones each by its own measure beyond doubt.
         """
+        first, last = self.points[0], self.points[-1]
+        across, up = self.difference(first, last, "start"), self.difference(last, first, "end")
+        if across.low <= 0 or up.low <= 0:
+            return None
         best, farthest = None, _ON_THE_CHORD
         for point in self.points[1:-1]:
             distance = self.beyond_chord(point)
-            if distance is not None and distance > farthest and point not in self.dominated:
+            if distance is None or distance <= farthest or point in self.dominated:
+                continue
+            if middle_interval(self._beyond_chord_by_seed(point), self.confidence).low > 0:
                 best, farthest = point, distance
         return best
 
     def beyond_chord(self, point: Point) -> float | None:
         """How far a point lies beyond the chord between the ends; see `knee`."""
         first, last = self.points[0], self.points[-1]
+        if first.by_start.value <= last.by_start.value or last.by_end.value <= first.by_end.value:
+            return None
+        return float(self._beyond_chord_by_seed(point).mean())
+
+    def _beyond_chord_by_seed(self, point: Point) -> Float[np.ndarray, " seeds"]:
+        """`beyond_chord` for the agents of each seed, in units of the mean ranges."""
+        first, last = self.points[0], self.points[-1]
         across = first.by_start.value - last.by_start.value
         up = last.by_end.value - first.by_end.value
-        if across <= 0 or up <= 0:
-            return None
-        kept = (point.by_start.value - last.by_start.value) / across
-        gained = (point.by_end.value - first.by_end.value) / up
+        kept = np.subtract(point.by_start.seeds, last.by_start.seeds) / across
+        gained = np.subtract(point.by_end.seeds, first.by_end.seeds) / up
         return (kept + gained - 1) / math.sqrt(2)
 
     @functools.cached_property

@@ -63,6 +63,13 @@ def difference(
     return Interval(middle - width, middle + width)
 
 
+def middle_interval(values: Float[np.ndarray, " seeds"], confidence: float) -> Interval:
+    """The interval of the mean of such values; of a single one, nothing but itself."""
+    middle = float(values.mean())
+    width = _width(values, confidence) if len(values) > 1 else 0.0
+    return Interval(middle - width, middle + width)
+
+
 def _width(values: Float[np.ndarray, " seeds"], confidence: float) -> float:
     freedom = len(values) - 1
     error = float(values.std(ddof=1)) / math.sqrt(len(values))

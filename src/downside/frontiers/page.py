@@ -70,7 +70,7 @@ def cards(frontier: Frontier) -> list[dict[str, str]]:
 def _knee(frontier: Frontier) -> dict[str, str]:
     name, knee = "The knee", frontier.knee
     if knee is None:
-        more = "no point lies beyond the straight line between the two ends"
+        more = "no point lies beyond the straight line between the two ends beyond doubt"
         return {"name": name, "value": "none", "more": more}
     return {"name": name, "value": str(knee.risk), "more": trade(frontier, knee)}
 
