@@ -243,7 +243,6 @@ LIVED: Mapping[str, Any] = {
     "shifts": 1,
     "neutral_fraction": 0.5,
     "distribution_fraction": 0.0,
-    "trials": 25,
     "total_timesteps": 300_000,
 }
 """Where the preset `default` differs for environments that are not written in JAX: what happened is

@@ -35,7 +35,7 @@ from downside.train.hosted_run import (
 )
 from downside.train.playing import Player
 from downside.train.program import Kept, Program, exploration_share
-from downside.train.trials import Trials, allowance, first_episodes, try_out
+from downside.train.trials import Trials, allowance, least_episodes, try_out
 
 _MOST_WARMUP = 20
 """How many times longer the warm-up may get until an episode has ended."""
@@ -259,7 +259,7 @@ class HostedLoop:
     ) -> tuple[Kept, Trials]:
         """What to keep, the present policy or the one before, if it is time for a trial."""
         trials, rounds = run.trials, int(run.rounds)
-        least = first_episodes(algorithm.objective)
+        least = least_episodes(algorithm.objective)
         chunk = rounds // program.steps_per_chunk
         steps = allowance(program, chunk, int(trials.steps), least * length)
         if steps == 0.0:

@@ -2,8 +2,8 @@
 
 From one outer step to the next the policy changes by more than what is left to gain, and the last
 episodes of training cannot tell: they were played by many policies in turn, with random actions
-among their own. So a policy is tried out now and then. One that is clearly worse than the best so
-far is given up after a few episodes, which leaves more of them for those that come close.
+among their own. So a policy can be tried out now and then. One that is clearly worse than the best
+so far is given up after a few episodes, which leaves more of them for those that come close.
 """
 
 import math
@@ -17,12 +17,13 @@ from downside.risk import Tabulated
 from downside.train.playing import Player
 from downside.train.program import Program
 
-FIRST, MOST = 32, 512
-"""Episodes of a trial: as few if it is given up, as many if it is not; twice as many each time."""
+LEAST, MOST = 128, 512
+"""Episodes of a policy that is kept; twice as many each time. One may be given up after a quarter
+of the least."""
+_IN_THE_TAIL, _SOME = 20, 0.1
+"""Episodes that must lie in the tail, whose CVaRs have this share of the weight or more."""
 _CLEARLY = 2.0
 """Standard errors by which one is worse that is given up."""
-_IN_THE_TAIL, _SOME = 5, 0.1
-"""Episodes that must lie in the tail, whose CVaRs have this share of the weight or more."""
 _PATIENCE = 2.0
 """How many times the steps of a trial it may take, when its episodes are longer than others."""
 
@@ -46,11 +47,12 @@ class Trials(eqx.Module):
         return bool(np.isfinite(self.error))
 
 
-def first_episodes(objective: Tabulated) -> int:
-    """Episodes below which a trial says nothing: some must lie in the tail that counts."""
+def least_episodes(objective: Tabulated) -> int:
+    """Episodes below which nothing is kept: with fewer, a policy that fails now and then may never
+    have failed yet, and seems better than it is, and surely so."""
     weighed = np.cumsum(np.asarray(objective.masses)) >= _SOME
     level = float(np.asarray(objective.levels)[weighed.argmax()]) if weighed.any() else 1.0
-    return min(MOST, max(FIRST, math.ceil(_IN_THE_TAIL / level - 1e-3)))
+    return min(MOST, max(LEAST, 4 * math.ceil(_IN_THE_TAIL / 4 / level - 1e-3)))
 
 
 def allowance(program: Program, chunk: int, used: int, least: float) -> float:
@@ -76,18 +78,21 @@ def _due(trials: int, chunk: int, chunks: int) -> int:
 def try_out(player: Player, objective: Tabulated, bar: float, steps: float) -> tuple[float, float]:
     """The value of a policy and its standard error, in about so many steps.
 
-    It stops early at a policy that is clearly worse than `bar`. One whose episodes do not end, as
-    they may without random actions, is worth nothing.
+    A policy that is clearly worse than `bar` is given up early, and worth nothing. So is one whose
+    episodes do not end, as they may without random actions.
     """
-    value, error = -math.inf, math.inf
-    episodes = first_episodes(objective)
+    least = least_episodes(objective)
+    episodes, found = least // 4, (-math.inf, math.inf)
     while True:
         returns = player.returns_within(episodes, _PATIENCE * steps)
         if returns is None:
-            return value, error
+            return found
         ordered = jnp.asarray(np.sort(returns))
         value, error = float(objective.value(ordered)), float(objective.standard_error(ordered))
-        hopeless = value + _CLEARLY * error < bar
-        if hopeless or episodes >= MOST or 2 * player.steps > steps:
-            return value, error
+        if value + _CLEARLY * error < bar:
+            return -math.inf, math.inf
+        if episodes >= least:
+            found = value, error
+            if episodes >= MOST or 2 * player.steps > steps:
+                return found
         episodes *= 2
