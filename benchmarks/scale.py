@@ -1,7 +1,7 @@
 """What many agents cost: per agent against agents, quantiles and environments; and in the large.
 
     python benchmarks/scale.py              # measures everything, a quarter of an hour or so
-    python benchmarks/scale.py --only ratio # one part of it: agents, quantiles, environments, ratio
+    python benchmarks/scale.py --only ratio # one part of it, of those in PARTS
     python benchmarks/scale.py --docs       # writes what was measured into docs/growing.md
 
 The rows go to results/scale.csv, how they were made to results/scale.json. Runs are shortened; each
@@ -16,7 +16,6 @@ import json
 import math
 import os
 import re
-import resource
 import statistics
 import subprocess
 import sys
@@ -37,7 +36,7 @@ from downside.train.program import DISTRIBUTION_CHUNK
 ENV = "downside/MeanReversion-v0"
 ROOT = Path(__file__).parents[1]
 ROWS, PAGE = ROOT / "results" / "scale.csv", ROOT / "docs" / "growing.md"
-PARTS = ("agents", "quantiles", "environments", "ratio")
+PARTS = ("agents", "quantiles", "environments", "ratio", "memory")
 RISKS = (
     "mean",
     "cvar(0.5)",
@@ -186,14 +185,20 @@ def process(which: str, chunks: int, tiny: dict[str, Any]) -> None:
     settings = ds.QRSRM(ENV, risk=RISKS[0], **tiny).settings
     per_chunk = settings.outer_interval // settings.updates_per_step * settings.num_envs
     steps = (chunks + 1) * per_chunk
+    marks: list[tuple[float, float]] = []
+    mark = lambda *_: marks.append((time.perf_counter(), time.process_time()))  # noqa: E731
     if which == "all":
+        mark()
         risks, seeds = (RISKS[:2], 1) if tiny else (RISKS, SEEDS)
         agents = ds.train_many(ENV, risks=risks, seeds=range(seeds), total_timesteps=steps, **tiny)
+        mark()
     else:
-        agents = [ds.QRSRM(ENV, risk=RISKS[int(which)], **tiny).learn(steps)]
+        agents = [ds.QRSRM(ENV, risk=RISKS[int(which)], **tiny).learn(steps, callback=mark)]
     each = [one.history[-1]["seconds"] - one.history[0]["seconds"] for one in agents]
     seconds, updates = sum(each) / min(cores(), len(agents)), chunks * settings.outer_interval
+    (begin, idle), (end, busy) = marks[0], marks[-1]
     found = {
+        "cores_busy": round((busy - idle) / (end - begin), 3),
         "quantiles": settings.quantiles,
         "environments": settings.num_envs,
         "updates": updates,
@@ -202,9 +207,29 @@ def process(which: str, chunks: int, tiny: dict[str, Any]) -> None:
         "seconds_per_agent": round(seconds / len(agents), 4),
         "ms_per_update": round(1000 * seconds / len(agents) / updates, 4),
         "megabytes": round(_bytes(agents[0]) / 2**20, 2),
-        "process_megabytes": round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024),
     }
     print(json.dumps(found))
+
+
+def measure_memory(tiny: dict[str, Any]) -> list[Row]:
+    """What the process of a single run holds at most: Python, JAX and what it compiles, too."""
+    command = f"import scale; scale.process('1', 1, {tiny!r}); print(scale.most_memory())"
+    said = subprocess.run(
+        [sys.executable, "-c", command],
+        check=True,
+        stdout=subprocess.PIPE,
+        text=True,
+        cwd=Path(__file__).parent,
+    ).stdout
+    return [{"part": "memory", "process_megabytes": round(float(said.splitlines()[-1]))}]
+
+
+def most_memory() -> float:
+    """MiB that this process held at most (Linux)."""
+    for line in Path("/proc/self/status").read_text(encoding="utf-8").splitlines():
+        if line.startswith("VmHWM:"):
+            return int(line.split()[1]) / 1024
+    raise RuntimeError("Memory is read from /proc, which this system does not have.")
 
 
 # --- what follows from it ---------------------------------------------------------------------
@@ -242,6 +267,7 @@ def summary(rows: list[Row], at_a_time: int) -> dict[str, float]:
         # For whole runs: every update as long as it was, starting and compiling once as measured.
         stretch = full_updates() / float(one["updates"])
         whole = float(one["seconds"]) * stretch + float(one["compiling"])
+        found["cores_busy_alone"] = statistics.fmean(float(row["cores_busy"]) for row in alone)
         found["ratio_whole"] = whole / (count * (each * stretch + starting))
     return found
 
@@ -280,9 +306,11 @@ def block(rows: list[Row], about: dict[str, Any]) -> str:
             f"{found['ratio_whole']:.0%} of the time of 35 single runs, each in a process of its "
             f"own, at full length ({found['ratio_short']:.0%} in the shortened runs that were "
             "timed, where starting and compiling weigh more; "
-            f"{found['ratio_training']:.0%} of the training alone). A run uses one core, so "
-            f"{here} cores cannot go below {1 / here:.0%} of the training: what is saved beyond "
-            "that is starting and compiling.\n"
+            f"{found['ratio_training']:.0%} of the training alone). A single run keeps "
+            f"{found['cores_busy_alone']:.1f} of the {here} cores busy by itself, which leaves "
+            "little for others beside it: here the cores set the limit. What is saved beyond them is "
+            "starting and compiling; a compilation cache saves most of that for single runs, too. "
+            "More cores save more, for a single run has no use for them.\n"
         )
     if "core_hours_for_10000" in found:
         hours = found["core_hours_for_10000"]
@@ -295,8 +323,8 @@ def block(rows: list[Row], about: dict[str, Any]) -> str:
         )
         out.append("| | cores | 10,000 agents | memory, a process to a core |")
         out.append("| --- | --- | --- | --- |")
-        of_a_process = [float(row["process_megabytes"]) for row in rows if row["part"] == "alone"]
-        each = max(of_a_process, default=found["megabytes"])
+        of_a_process = [row["process_megabytes"] for row in rows if row["part"] == "memory"]
+        each = max(map(float, of_a_process), default=found["megabytes"])
         for name, count in (
             ("this machine", here),
             ("a workstation", 32),
@@ -342,6 +370,7 @@ def main() -> None:
             "quantiles": (measure_quantiles, ("quantiles",)),
             "environments": (measure_environments, ("environments",)),
             "ratio": (lambda tiny: measure_ratio(tiny, options.chunks), ("together", "alone")),
+            "memory": (measure_memory, ("memory",)),
         }
         for name in [options.only] if options.only else PARTS:
             run, own = parts[name]

@@ -48,7 +48,7 @@ def test_a_whole_run_has_the_updates_of_the_settings(scale):
 def test_ten_thousand_agents_are_computed_from_the_largest_program(scale):
     rows = [row("agents", agents=1, ms_per_update=9.0), row("agents", agents=8, ms_per_update=6.0)]
     rows.append(row("agents", agents=16, ms_per_update=1.0, engine="vmap"))
-    rows.append(row("alone", process_megabytes=640))
+    rows.append(row("memory", process_megabytes=640))
     found = scale.summary(rows, at_a_time=2)
     # 6 ms x 13,250 updates = 79.5 s an agent on two cores: 159 core-seconds, 10,000 of them.
     assert found["minutes_per_run"] == pytest.approx(1.325)
@@ -62,7 +62,8 @@ def test_ten_thousand_agents_are_computed_from_the_largest_program(scale):
 def test_the_ratio_is_given_as_measured_and_at_full_length(scale):
     # 35 agents: 140 s, 10 s to compile. Alone: 8 s each, and 12 s to start. 800 updates each.
     rows = [row("together", agents=35, seconds=140.0, compiling=10.0)]
-    rows += [row("alone", seconds=8.0, compiling=12.0) for _ in range(7)]
+    alone = {"seconds": 8.0, "compiling": 12.0, "cores_busy": 1.5}
+    rows += [row("alone", **alone) for _ in range(7)]
     found = scale.summary(rows, at_a_time=2)
     assert found["ratio_short"] == pytest.approx(150 / (35 * 20))
     assert found["ratio_training"] == pytest.approx(140 / (35 * 8))

@@ -40,7 +40,7 @@ def main(options: Options) -> bool:
     write_rows(path, summary.pop("points"))
     write_about(path.with_suffix(".json"), "downside reproduce frontier", **summary)
     save(found.plot(), options.folder, "frontier")
-    console = terminal()
+    console = terminal(130)
     console.print(found.table())
     console.print(f"Points: {path}. Page: {page}", highlight=False, soft_wrap=True)
     return found.monotone or options.quick

@@ -2,11 +2,15 @@
 
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from downside.frontiers.curve import Frontier, Point
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+_CLOSE = (0.08, 0.05)
+"""Points nearer than this, as shares of the two axes, would have labels one over the other."""
 _BLUE, _ORANGE, _GREEN, _GREY = "#0072B2", "#D55E00", "#009E73", "#777777"
 
 
@@ -35,11 +39,11 @@ def draw(frontier: Frontier) -> "Figure":
         axis.annotate(
             "knee", at, (12, 10), textcoords="offset points", color=_ORANGE, weight="bold"
         )
-    for point in frontier.points:
+    for point, below in zip(frontier.points, _below(frontier.points), strict=True):
         at = point.by_start.value, point.by_end.value
         axis.annotate(
-            f"{point.weight:.3g}", at, (-6, -7), textcoords="offset points", ha="right", va="top",
-            fontsize=8, color=_GREY,
+            f"{point.weight:.3g}", at, (-6, -7 - 11 * below), textcoords="offset points",
+            ha="right", va="top", fontsize=8, color=_GREY,
         )  # fmt: skip
     title = f"{frontier.env}: from {frontier.start} to {frontier.end}".replace("$", r"\$")
     axis.set(title=title, xlabel=f"{frontier.start} of the return", ylabel=f"{frontier.end}")
@@ -48,6 +52,14 @@ def draw(frontier: Frontier) -> "Figure":
     axis.spines[["top", "right"]].set_visible(False)
     axis.legend(frameon=False, loc="lower left", title=f"small: weight of {frontier.end}")
     return figure
+
+
+def _below(points: "tuple[Point, ...]") -> list[int]:
+    """For each point, how many labels of points close by its own has to go below."""
+    places = np.array([(one.by_start.value, one.by_end.value) for one in points])
+    scale = np.maximum(np.ptp(places, axis=0), 1e-12)
+    close = (np.abs(places[:, None] - places) / scale < _CLOSE).all(axis=-1)
+    return [int(close[i, :i].sum()) for i in range(len(points))]
 
 
 def _draw_points(axis, points: "tuple[Point, ...] | list[Point]", colour, marker, label) -> None:
