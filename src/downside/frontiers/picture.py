@@ -55,11 +55,14 @@ def draw(frontier: Frontier) -> "Figure":
 
 
 def _below(points: "tuple[Point, ...]") -> list[int]:
-    """For each point, how many labels of points close by its own has to go below."""
+    """For each point, how many labels of points close by its own goes below."""
     places = np.array([(one.by_start.value, one.by_end.value) for one in points])
     scale = np.maximum(np.ptp(places, axis=0), 1e-12)
     close = (np.abs(places[:, None] - places) / scale < _CLOSE).all(axis=-1)
-    return [int(close[i, :i].sum()) for i in range(len(points))]
+    out: list[int] = []
+    for i in range(len(points)):
+        out.append(max((out[j] + 1 for j in range(i) if close[i, j]), default=0))
+    return out
 
 
 def _draw_points(axis, points: "tuple[Point, ...] | list[Point]", colour, marker, label) -> None:
