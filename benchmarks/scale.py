@@ -309,8 +309,8 @@ def block(rows: list[Row], about: dict[str, Any]) -> str:
             f"{found['ratio_training']:.0%} of the training alone). A single run keeps "
             f"{found['cores_busy_alone']:.1f} of the {here} cores busy by itself, which leaves "
             "little for others beside it: here the cores set the limit. What is saved beyond them "
-            "is starting and compiling; a compilation cache saves most of that for single runs, too. "
-            "More cores save more, for a single run has no use for them.\n"
+            "is starting and compiling; a compilation cache saves most of that for single runs, "
+            "too. More cores save more, for a single run has no use for them.\n"
         )
     if "core_hours_for_10000" in found:
         hours = found["core_hours_for_10000"]
