@@ -10,10 +10,12 @@ import pytest
 import downside as ds
 from downside.agents import Network
 from downside.agents.networks import Ensemble, members
-from downside.envs import GymnasiumFace, GymnasiumVectorFace
+from downside.envs import GymnasiumFace, GymnasiumVectorFace, MeanReversion
+from downside.train.origin import Origin
 from downside.train.policy import GreedyPolicy
 from downside.train.setup import check_timesteps
 
+from ..reporting.stories import walk_mdp
 from .tiny import CHUNK, COMMON, ENV, TINY, TWO
 
 ID = "downside/MeanReversion-v0"
@@ -326,3 +328,18 @@ def test_it_says_what_it_is(trained):
 
 def test_the_root_of_all_randomness_stays_what_the_seed_made_it(trained):
     assert jax.random.key_data(run_of(trained).key).tolist() == [0, 0]
+
+
+def test_environments_without_an_id_are_told_apart_by_their_numbers():
+    class Mine(MeanReversion):
+        pass
+
+    def told(env):
+        return Origin.of(env).as_json()
+
+    assert told(Mine(sigma=0.5)) == told(Mine(sigma=0.5))
+    assert told(Mine(sigma=0.5)) != told(Mine(sigma=0.6))
+    assert told(Mine(periods=3)) != told(Mine(periods=4))
+    assert told(walk_mdp().environment()) == told(walk_mdp().environment())
+    assert told(walk_mdp(horizon=5).environment()) != told(walk_mdp().environment())
+    assert "digest" not in told("downside/MeanReversion-v0")

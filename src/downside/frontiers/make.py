@@ -73,7 +73,8 @@ def frontier(
         exact: whether the planner computes the exact frontier too; by default, where it can.
         folder: where each agent gets a run folder as soon as it is trained. Called again, what is
             there is not trained again, also with other `points` or more `seeds`. It knows measures
-            by their text, so that spectra of your own need a name (`ds.register`).
+            by their text, so that spectra of your own need a name (`ds.register`); a `network` of
+            your own it does not know, so take a folder for each.
         engine: as for `ds.train_many`.
         together: as for `ds.train_many`.
         confidence: of the intervals.

@@ -1,11 +1,15 @@
 """Where an agent's environment came from, in words that can be written down."""
 
 import dataclasses
+import hashlib
 import json
 from collections.abc import Mapping
 from typing import Any
 
+import equinox as eqx
 import gymnasium as gym
+import jax
+import numpy as np
 
 from downside._registration import JAX_IDS
 from downside.envs import AbstractJaxEnv, GymnasiumFace, GymnasiumVectorFace
@@ -25,6 +29,8 @@ class Origin:
     parameters: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     num_envs: int | None = None
     """Of a vector environment, how many there were."""
+    digest: str | None = None
+    """Of a JAX environment without an id: what tells it from others of its class."""
 
     @classmethod
     def of(cls, env: Any, parameters: Mapping[str, Any] | None = None) -> "Origin":
@@ -38,7 +44,7 @@ class Origin:
             own = {f.name: getattr(env, f.name) for f in dataclasses.fields(env)}
             if ids and type(env).__module__.startswith("downside.") and _is_json(own):
                 return cls(ids[0], ids[0], own)
-            return cls(type(env).__name__)
+            return cls(type(env).__name__, digest=_digest(env))
         count = env.num_envs if isinstance(env, gym.vector.VectorEnv) else None
         spec = getattr(env, "spec", None)
         if spec is None:
@@ -54,15 +60,31 @@ class Origin:
         """Plain types."""
         parameters = dict(self.parameters) if _is_json(dict(self.parameters)) else None
         known = parameters is not None
+        told = {} if self.digest is None else {"digest": self.digest}
         return {
             "description": self.description,
             "id": self.id if known else None,
             "parameters": parameters or {},
             "num_envs": self.num_envs,
+            **told,
         }
 
     def __str__(self) -> str:
         return self.description
+
+
+def _digest(env: AbstractJaxEnv) -> str:
+    """Of its numbers: those in arrays, and in fields that are plain values."""
+    found = hashlib.sha256()
+    for leaf in jax.tree.leaves(env):
+        if eqx.is_array_like(leaf):
+            values = np.asarray(leaf)
+            found.update(f"{values.dtype}{values.shape}".encode() + values.tobytes())
+    for field in dataclasses.fields(env):
+        value = getattr(env, field.name)
+        if _is_json(value):
+            found.update(f"{field.name}={json.dumps(value)}".encode())
+    return found.hexdigest()[:12]
 
 
 def _time_limit(spec: Any) -> dict[str, int]:
