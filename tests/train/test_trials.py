@@ -13,6 +13,7 @@ import downside as ds
 from downside.agents.settings import identity
 from downside.risk import Tabulated
 from downside.sweeping import read_study
+from downside.train import playing
 from downside.train.host import Host
 from downside.train.playing import Player
 from downside.train.trials import LEAST, MOST, Trials, allowance, least_episodes, try_out
@@ -208,7 +209,7 @@ class Endless(Counter):
         return np.array([0.0, -1.0], np.float32), 1.0, over, False, {}
 
 
-def test_a_policy_whose_episodes_do_not_end_is_passed_over():
+def test_a_policy_whose_episodes_do_not_end_is_passed_over(monkeypatch):
     agent = ds.QRDQN(Endless(), **{**TRIED, "trial_share": 2.0}).learn(400)  # there is no error
     assert agent.num_timesteps == 400
     player = Player(Host(Endless(), 1), always(1), gamma=0.9, seed=0)
@@ -217,6 +218,10 @@ def test_a_policy_whose_episodes_do_not_end_is_passed_over():
     value, error = try_out(player, Tabulated.of(ds.Mean()), bar=-math.inf, steps=100)
     assert (value, error) == (-math.inf, math.inf)
     assert player.steps == 201
+    monkeypatch.setattr(playing, "_LONGEST_EPISODE", 300)
+    assert try_out(player, Tabulated.of(ds.Mean()), -math.inf, steps=1e6) == (-math.inf, math.inf)
+    with pytest.raises(ds.EnvironmentFaultError, match="did not end in 300 steps"):
+        player.returns(1)
 
 
 @pytest.fixture

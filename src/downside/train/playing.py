@@ -40,18 +40,23 @@ class Player:
     def returns(self, episodes: int) -> Float[np.ndarray, " episodes"]:
         """The discounted returns of the first so many episodes; an error if one does not end."""
         returns = self.returns_within(episodes, math.inf)
-        assert returns is not None
+        if returns is None:
+            raise EnvironmentFaultError(
+                f"An episode of {self.host.name} did not end in {_LONGEST_EPISODE:,} steps. Wrap "
+                "the environment in `gymnasium.wrappers.TimeLimit`."
+            )
         return returns
 
     def returns_within(self, episodes: int, steps: float) -> Float[np.ndarray, " episodes"] | None:
-        """As `returns`; None if that takes more than so many steps from the beginning.
+        """As `returns`; None if that takes more than so many steps from the beginning, or if an
+        episode does not end.
 
         There are as many from each environment: the first to end would mostly be short ones.
         """
         count = self.host.num_envs
         wanted = np.full(count, episodes // count) + (np.arange(count) < episodes % count)
         while any(len(own) < n for own, n in zip(self._ended, wanted, strict=True)):
-            if self.steps > steps:
+            if self.steps > steps or self._lengths.max() > _LONGEST_EPISODE:
                 return None
             self._step()
         first = [own[:n] for own, n in zip(self._ended, wanted, strict=True)]
@@ -66,11 +71,6 @@ class Player:
         self._discount = np.where(seen.lived, self.gamma * self._discount, self._discount)
         self._lengths += seen.lived
         self.steps += int(seen.lived.sum())
-        if self._lengths.max() > _LONGEST_EPISODE:
-            raise EnvironmentFaultError(
-                f"An episode of {self.host.name} did not end in {_LONGEST_EPISODE:,} steps. Wrap "
-                "the environment in `gymnasium.wrappers.TimeLimit`."
-            )
         for i in np.flatnonzero(seen.over):
             self._ended[i].append(float(self._accumulated[i]))
             self._accumulated[i], self._discount[i], self._lengths[i] = 0.0, 1.0, 0
