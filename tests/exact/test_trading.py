@@ -42,18 +42,26 @@ def two_trades(env, gamma, utility):
 
 
 SMALL = {"periods": 2, "maturity": 0.5, "num_trades": 5, "max_trade": 1.0}
+OFTEN = ("default", "limited")
 
 
 @pytest.mark.parametrize(
     "env",
     [
-        MeanReversion(**SMALL),
-        MeanReversion(**SMALL, initial_price=1.4, sigma=0.7, cost=0.02),
-        MeanReversion(**SMALL, inventory_limit=0.6, initial_inventory=0.5, initial_price=0.5),
-        MeanReversion(**{**SMALL, "num_trades": 4}, mean=2.0, initial_price=1.5),
-        MeanReversion(**SMALL, kappa=0.0, terminal_penalty=0.0, mean=0.0),
+        pytest.param(MeanReversion(**env), id=name, marks=[] if name in OFTEN else pytest.mark.long)
+        for name, env in {
+            "default": SMALL,
+            "away": {**SMALL, "initial_price": 1.4, "sigma": 0.7, "cost": 0.02},
+            "limited": {
+                **SMALL,
+                "inventory_limit": 0.6,
+                "initial_inventory": 0.5,
+                "initial_price": 0.5,
+            },
+            "even": {**SMALL, "num_trades": 4, "mean": 2.0, "initial_price": 1.5},
+            "brownian": {**SMALL, "kappa": 0.0, "terminal_penalty": 0.0, "mean": 0.0},
+        }.items()
     ],
-    ids=["default", "away", "limited", "even", "brownian"],
 )
 def test_two_trades_agree_with_direct_quadrature(env):
     problem = TradingProblem(env, gamma=0.9, episodes=20_000)
@@ -79,6 +87,7 @@ def test_what_the_recursion_promises_is_what_the_policy_earns(paper):
         assert abs(worth.mean() - value) < 4.5 * worth.std() / math.sqrt(100_000) + 2e-3
 
 
+@pytest.mark.long
 def test_half_the_resolution_changes_little(paper):
     # The default against twice its steps: the error falls with their fourth power.
     finer = TradingProblem(MeanReversion(), gamma=0.99)
@@ -145,6 +154,7 @@ def test_the_policy_keeps_to_the_inventory_limit():
     assert float(abs(bound).max()) <= 1.0 + 1e-5
 
 
+@pytest.mark.long
 def test_a_plan_of_the_papers_cvar_comes_close_to_an_independent_solver():
     # An independent dynamic-programming solution: 0.577. The paper's best agent: 0.28.
     plan = solve("downside/MeanReversion-v0", "cvar(0.5)", refine=0.5)

@@ -127,6 +127,7 @@ def test_target_aware_and_memoryless_agents_have_stories_too():
     assert "nothing about that changes" in told.steps[1].words
 
 
+@pytest.mark.long
 def test_a_spectrum_has_a_level_for_each_quantile_and_bands_in_the_picture():
     agent = ds.QRSRM(
         ENV,

@@ -9,6 +9,7 @@ from .studies import as_toml, study
 STEPS = 30 * CHUNK
 
 
+@pytest.mark.long
 def test_a_worker_and_the_driver_are_killed_and_nothing_is_lost(tmp_path):
     path, folder = tmp_path / "study.toml", tmp_path / "runs"
     path.write_text(as_toml(study(seeds=6, total_timesteps=STEPS)))

@@ -157,6 +157,7 @@ def test_qr_icvar_of_everything_is_qr_dqn_bit_for_bit():
 # --- what it refuses --------------------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_several_networks_see_the_same_and_differ(tmp_path):
     agent = ds.QRDQN(ENV, **COMMON, ensemble=2).learn(10 * CHUNK)
     assert isinstance(agent.networks.quantiles, Ensemble)

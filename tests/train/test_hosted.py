@@ -129,7 +129,15 @@ def test_a_ring_holds_what_was_written_last():
     assert ring.filled().tolist() == [4, 2, 3]
 
 
-@pytest.mark.parametrize("kind", [ds.QRSRM, ds.QRCVaR, ds.QRiCVaR, ds.QRDQN])
+@pytest.mark.parametrize(
+    "kind",
+    [
+        ds.QRSRM,
+        pytest.param(ds.QRCVaR, marks=pytest.mark.long),
+        pytest.param(ds.QRiCVaR, marks=pytest.mark.long),
+        ds.QRDQN,
+    ],
+)
 def test_every_agent_learns_to_take_the_action_that_pays(kind):
     risk = {} if kind is ds.QRDQN else {"risk": "cvar(0.5)"}
     agent = kind(Counter(), seed=1, **risk, **SMALL, learning_rate=3e-3).learn(2000)
@@ -327,6 +335,7 @@ def test_frozen_lake_is_crossed():
     assert agent.simulate_returns(8, seed=0) == pytest.approx(0.99**5)
 
 
+@pytest.mark.long
 def test_a_vector_environment_made_by_gymnasium_trains():
     env = gym.make_vec("CartPole-v1", num_envs=4, vectorization_mode="sync")
     agent = ds.QRSRM(env, risk="cvar(0.5)", **LARGER).learn(10_000)

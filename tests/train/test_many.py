@@ -139,7 +139,7 @@ def test_the_first_agent_compiles_alone_and_the_others_do_not_wait_for_each_othe
 @pytest.mark.parametrize(
     ("engine", "devices"),
     [
-        ("threads", 2),
+        pytest.param("threads", 2, marks=pytest.mark.long),
         pytest.param("threads", 4, marks=pytest.mark.long),
         pytest.param("vmap", 4, marks=pytest.mark.long),
     ],
@@ -180,7 +180,7 @@ def broken(advance, seed):
     return broken_advance
 
 
-@pytest.mark.parametrize("engine", ["threads", "vmap"])
+@pytest.mark.parametrize("engine", ["threads", pytest.param("vmap", marks=pytest.mark.long)])
 def test_an_agent_that_diverges_is_named_and_takes_no_other_with_it(engine, monkeypatch):
     owner, name = (fused, "advance") if engine == "threads" else (module, "_advance")
     monkeypatch.setattr(owner, name, broken(getattr(owner, name), seed=1))

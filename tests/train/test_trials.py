@@ -167,6 +167,7 @@ def test_a_trial_finds_what_the_training_episodes_do_not_show():
     np.testing.assert_allclose(agent.simulate_returns(8, 0), best)  # and that policy is kept
 
 
+@pytest.mark.long
 def test_trials_are_the_same_after_a_checkpoint(tmp_path):
     whole = ds.QRSRM(Noisy(), risk="cvar(0.5)", seed=5, **TRIED).learn(400)
     callback = ds.Checkpoints(tmp_path, every_steps=300, keep=9)
@@ -254,6 +255,7 @@ def test_an_environment_that_is_there_only_once_is_tried_out_itself(registered, 
     assert int(trials_of(agent).steps) > 0
 
 
+@pytest.mark.long
 def test_what_a_policy_was_worth_elsewhere_is_no_bar():
     agent = ds.QRDQN(Counter(length=8), **TRIED).learn(400)
     assert agent.history[-1]["best"] > 5
