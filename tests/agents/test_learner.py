@@ -174,6 +174,19 @@ def test_lowest_means_lowest_by_the_risk_measure():
     np.testing.assert_allclose(got, [[0.5, 6.5]])
 
 
+@pytest.mark.parametrize("ensemble", [1, 2])
+def test_target_networks_are_asked_once(ensemble):
+    # The choice of an action and what follows it need the same quantiles; the compiler does not
+    # find that out by itself.
+    settings = Settings(ensemble=ensemble, critic="quantiles", quantiles=2, hidden=(4, 4))
+    algorithm = DQN.make(Mean(), settings)
+    trunk = make_trunk(None, settings.hidden, settings.activation)
+    networks = make_networks(jax.random.key(0), settings, trunk, 1, 2, anchored=False)
+    made = decision([[2.0]], [[[0.0]]], [[[1, 1]]], [[0]])
+    program = jax.make_jaxpr(lambda one: quantile_targets(algorithm, networks, one, NO_GOAL))(made)
+    assert str(program).count("= dot_general") == ensemble * 3  # two layers and the head
+
+
 def test_each_of_several_networks_learns_the_targets_from_a_start_of_its_own():
     # One state, one action, which pays 1 and ends: all networks end up there.
     settings = Settings(ensemble=3, critic="quantiles", quantiles=2, hidden=(4,), kappa=0.01)

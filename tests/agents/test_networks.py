@@ -1,3 +1,5 @@
+import math
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -139,3 +141,22 @@ def test_layer_norm_forgets_the_size_of_what_a_layer_says():
     before = jnp.arctanh(normed(seen))
     np.testing.assert_allclose([before.mean(), before.var()], [0, 1], atol=1e-3)
     assert not np.allclose(plain(seen), normed(seen))
+
+
+@pytest.mark.parametrize("shape", [(3,), (3, 2)])
+@pytest.mark.parametrize("actions", [[1], [2, 0, 2]])
+def test_the_gradient_of_some_actions_is_that_of_an_index(shape, actions):
+    network = linear_network(np.ones((1, math.prod(shape))), np.arange(math.prod(shape)), shape)
+    seen, actions = jnp.ones(1), jnp.array(actions)
+
+    def gradient(outputs):
+        return jax.grad(lambda head: (outputs(head) ** 2).sum())(network.head)
+
+    def with_head(head):
+        return eqx.tree_at(lambda one: one.head, network, head)
+
+    picked = gradient(lambda head: with_head(head)(seen, actions))
+    indexed = gradient(lambda head: with_head(head)(seen)[actions])
+    np.testing.assert_allclose(picked.weight, indexed.weight)
+    np.testing.assert_allclose(picked.bias, indexed.bias)
+    np.testing.assert_array_equal(network(seen, actions), network(seen)[actions])

@@ -181,13 +181,20 @@ def quantile_targets(
 
     `chooser` says which action is best there; without one, the targets themselves do.
     """
-    chooser = targets if chooser is None else chooser
 
     def of_outcome(
         reward: Array, observation: Array, mask: Array, terminated: Array, discount: Array
     ) -> Array:
-        best = best_action(algorithm, chooser, observation, mask, goal)
-        after = _cautious(algorithm, targets.quantiles, observation, best, goal)
+        # What the networks say is computed once, for the choice and for what follows it.
+        said = _each(targets.quantiles, algorithm.view(observation, goal))
+        if chooser is not None:
+            best = best_action(algorithm, chooser, observation, mask, goal)
+        elif targets.critic is not None:
+            best = best_action(algorithm, targets, observation, mask, goal)
+        else:
+            scores = algorithm.quantile_scores(said.mean(axis=0), observation, goal)
+            best = greedy(scores, mask)
+        after = _cautious(algorithm, said[:, best], observation, goal)
         return return_targets(reward, after, gamma=discount, terminated=terminated)
 
     parts = (decision.rewards, decision.next_observations, decision.next_masks)
@@ -195,20 +202,22 @@ def quantile_targets(
     return sampled.reshape(sampled.shape[0], -1)
 
 
+def _each(network: Network | Ensemble, seen: Float[Array, " d"]) -> Float[Array, "k A N"]:
+    """The quantiles of every action, by each of the networks."""
+    return network.each(seen) if isinstance(network, Ensemble) else network(seen)[None]
+
+
 def _cautious(
     algorithm: AbstractAlgorithm,
-    network: Network | Ensemble,
+    said: Float[Array, "k N"],
     observation: Float[Array, " d"],
-    action: Int[Array, ""],
     goal: Goal,
 ) -> Float[Array, " N"]:
     """The quantiles of an action; of several networks, from the one that scores it lowest: what is
     chosen because it looks best looks too good, and seldom to all of them."""
-    seen = algorithm.view(observation, goal)
-    if not isinstance(network, Ensemble):
-        return network(seen)[action]
-    each = network.each(seen)[:, action]
-    return each[jnp.argmin(algorithm.quantile_scores(each, observation, goal))]
+    if said.shape[0] == 1:
+        return said[0]
+    return said[jnp.argmin(algorithm.quantile_scores(said, observation, goal))]
 
 
 # --- updates ----------------------------------------------------------------------------------

@@ -172,12 +172,26 @@ def members(network: Network | Ensemble) -> tuple[Network, ...]:
     return network.members if isinstance(network, Ensemble) else (network,)
 
 
+# By an index on the way there, by a product on the way back: that of an index is a slow scatter.
+@jax.custom_vjp
 def _pick(outputs: Float[Array, "A ..."], actions: Int[Array, " b"]) -> Float[Array, "b ..."]:
-    """The outputs of some actions. Not by an index: its way back would be a slow scatter."""
-    chosen = jax.nn.one_hot(actions, outputs.shape[0], dtype=outputs.dtype)
-    if actions.shape[0] == 1 and outputs.ndim == 2:  # quicker than a product of one row
-        return (chosen[0][:, None] * outputs).sum(axis=0, keepdims=True)
-    return chosen @ outputs
+    """The outputs of some actions."""
+    return outputs[actions]
+
+
+def _pick_forward(outputs: Array, actions: Array) -> tuple[Array, tuple[Array, Array]]:
+    return outputs[actions], (outputs, actions)
+
+
+def _pick_backward(kept: tuple[Array, Array], upstream: Array) -> tuple[Array, None]:
+    outputs, actions = kept
+    chosen = jax.nn.one_hot(actions, outputs.shape[0], dtype=upstream.dtype)
+    if actions.shape[0] == 1 and upstream.ndim == 2:  # quicker than a product of one row
+        return chosen[0][:, None] * upstream, None
+    return chosen.T @ upstream, None
+
+
+_pick.defvjp(_pick_forward, _pick_backward)
 
 
 @overload
