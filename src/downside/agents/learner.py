@@ -288,17 +288,16 @@ def update_quantiles(
         if isinstance(network, Ensemble):  # each by itself, or they would not differ
             return jnp.stack([loss(member) for member in network.members]).sum()
 
-        def of_one(quantiles: Array, wanted: Array, emphasis: Array) -> Array:
+        def of_one(decision: Decision, wanted: Array) -> Array:
+            quantiles = network(algorithm.view(decision.observation, goal), decision.actions)
             losses = jax.vmap(
                 lambda theta, y: quantile_huber_loss(
                     theta / spread, y / spread, kappa=settings.kappa
                 )
             )(quantiles, wanted)
-            return (losses * emphasis).sum() / emphasis.sum()
+            return (losses * decision.emphasis).sum() / decision.emphasis.sum()
 
-        seen = jax.vmap(lambda one: algorithm.view(one, goal))(decisions.observation)
-        quantiles = network.batch(seen, decisions.actions)
-        return jax.vmap(of_one)(quantiles, wanted, decisions.emphasis).mean()
+        return jax.vmap(of_one)(decisions, wanted).mean()
 
     network, moments, value = _step(
         optimiser, learner.quantile_optimiser, learner.networks.quantiles, loss

@@ -9,8 +9,6 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, Key
 
-from downside.agents.chosen import MANY_ACTIONS, chosen_outputs
-
 _ACTIVATIONS: dict[str, Callable[[Array], Array]] = {
     "silu": jax.nn.silu,
     "relu": jax.nn.relu,
@@ -135,27 +133,11 @@ class Network(eqx.Module):
         self, observation: Float[Array, " d"], actions: Int[Array, " b"] | None = None
     ) -> Float[Array, "..."]:
         """The outputs for one observation: of all actions, or of some."""
-        outputs = self.head(self._features(observation)).reshape(self.shape)
+        scale = jax.lax.stop_gradient(self.scale)
+        features = self.trunk((observation - scale.input_mean) / scale.input_spread)
+        outputs = self.head(features).reshape(self.shape)
         if actions is not None:
             outputs = _pick(outputs, actions)
-        return self._scaled(outputs)
-
-    def batch(
-        self, observations: Float[Array, "B d"], actions: Int[Array, "B b"]
-    ) -> Float[Array, "B b ..."]:
-        """The outputs of some actions for each of many observations, in the quickest way."""
-        if actions.shape[1] > 1 or len(self.shape) < 2 or self.shape[0] < MANY_ACTIONS:
-            return jax.vmap(self)(observations, actions)
-        weight, bias = self.head.weight.reshape(-1, *self.shape), self.head.bias.reshape(self.shape)
-        features = jax.vmap(self._features)(observations)
-        return self._scaled(chosen_outputs(weight, bias, features, actions[:, 0])[:, None])
-
-    def _features(self, observation: Float[Array, " d"]) -> Float[Array, " f"]:
-        scale = jax.lax.stop_gradient(self.scale)
-        return self.trunk((observation - scale.input_mean) / scale.input_spread)
-
-    def _scaled(self, outputs: Float[Array, "..."]) -> Float[Array, "..."]:
-        scale = jax.lax.stop_gradient(self.scale)
         return scale.output_mean + scale.output_spread * outputs
 
 
