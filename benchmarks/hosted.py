@@ -4,7 +4,8 @@
 
 Both train QRDQN with the same network (3 x 128, 50 quantiles), batch (128), number of environments
 (8) and updates (one for every four environment steps), after a warm-up that is not timed. Then the
-loop without learning, the policy acting in all environments, against their bare stepping.
+loop without learning, the policy acting in all environments, against their bare stepping through
+the same episodes.
 """
 
 import argparse
@@ -15,8 +16,10 @@ import time
 
 import gymnasium as gym
 import numpy as np
+from gymnasium.vector import AutoresetMode
 
 import downside as ds
+from downside.train.host import Seen
 from downside.train.hosted_run import HostedRun
 from downside.train.loops import GymnasiumLoop
 
@@ -29,6 +32,7 @@ SAME = {
     "ensemble": 1,
 }
 """As in stable-baselines3-contrib."""
+SEED = 0
 MANY = (8, 32)
 """Environments side by side when nothing is learned: a call costs the same for all of them."""
 
@@ -49,32 +53,43 @@ def theirs(python: str, steps: int, threads: int) -> float:
     return json.loads(said.splitlines()[-1])["steps_per_second"]
 
 
-def stepping(environments: int, seconds: float = 3.0) -> float:
-    """Environment steps per second with random actions and nothing else."""
-    env = gym.make_vec(ENV, num_envs=environments, vectorization_mode="sync")
-    env.reset(seed=0)
-    draws, count, begin = np.random.default_rng(0), 0, time.perf_counter()
-    while time.perf_counter() - begin < seconds:
-        env.step(draws.integers(0, 4, environments))
-        count += environments
-    rate = count / (time.perf_counter() - begin)
-    env.close()
-    return rate
+def acting(agent: ds.Agent, seconds: float = 3.0) -> tuple[float, list[np.ndarray]]:
+    """Environment steps per second of the hosted loop with learning switched off, and the actions.
 
-
-def acting(agent: ds.Agent, seconds: float = 3.0) -> float:
-    """Environment steps per second of the hosted loop with learning switched off."""
+    They are noted in passing, which costs nothing to speak of.
+    """
     loop, program, run = agent._loop, agent._program, agent._run
     assert isinstance(loop, GymnasiumLoop)
     assert isinstance(run, HostedRun)
     assert program is not None
-    act = loop.greedily(program, agent._algorithm, run)
-    loop.restart(0)
-    count, begin = 0, time.perf_counter()
+    act, taken, step = loop.greedily(program, agent._algorithm, run), [], loop.host.step
+
+    def noted(actions: np.ndarray) -> Seen:
+        taken.append(actions)
+        return step(actions)
+
+    loop.host.step = noted  # pyright: ignore[reportAttributeAccessIssue]
+    loop.restart(SEED)
+    begin = time.perf_counter()
     while time.perf_counter() - begin < seconds:
         act()
-        count += agent.settings.num_envs
-    return count / (time.perf_counter() - begin)
+    took = time.perf_counter() - begin
+    loop.host.step = step
+    return len(taken) * agent.settings.num_envs / took, taken
+
+
+def stepping(environments: int, actions: list[np.ndarray]) -> float:
+    """Environment steps per second of the environments alone, through the same episodes: how long
+    a step takes depends on what happens in it."""
+    mode = {"autoreset_mode": AutoresetMode.SAME_STEP}
+    env = gym.make_vec(ENV, environments, vectorization_mode="sync", vector_kwargs=mode)
+    env.reset(seed=SEED)
+    begin = time.perf_counter()
+    for chosen in actions:
+        env.step(chosen)
+    rate = len(actions) * environments / (time.perf_counter() - begin)
+    env.close()
+    return rate
 
 
 def main() -> None:
@@ -92,8 +107,9 @@ def main() -> None:
         found = theirs(options.python, options.steps // 2, options.threads)
         rates.setdefault("sb3-contrib, training", []).append(found)
         for many, agent in agents.items():
-            rates.setdefault(f"ours, acting only, {many}", []).append(acting(agent))
-            rates.setdefault(f"{many} environments alone", []).append(stepping(many))
+            rate, actions = acting(agent)
+            rates.setdefault(f"ours, acting only, {many}", []).append(rate)
+            rates.setdefault(f"{many} environments alone", []).append(stepping(many, actions))
     middle = {name: statistics.median(found) for name, found in rates.items()}
     print(f"Environment steps per second (median of {options.rounds} rounds)")
     for name, rate in middle.items():

@@ -224,6 +224,12 @@ class _Checked(gym.Wrapper):
     """Sees to it that the observations are what the space says, before they are batched, where a
     wrong type would be cast in silence."""
 
+    def __init__(self, env: gym.Env):
+        super().__init__(env)
+        space = env.observation_space
+        # Asked at every step, and slow to find through all the wrappers.
+        self._box = space if isinstance(space, gym.spaces.Box) else None
+
     def reset(self, **arguments: Any) -> tuple[Any, dict[str, Any]]:
         """As inside."""
         observation, info = self.env.reset(**arguments)
@@ -235,9 +241,11 @@ class _Checked(gym.Wrapper):
         return self._check(observation, "step"), *rest  # pyright: ignore[reportReturnType]
 
     def _check(self, observation: Any, what: str) -> Any:
-        space = self.observation_space
-        if isinstance(space, gym.spaces.Box):
+        space = self._box
+        if space is not None:
             got = np.asarray(observation)
+            if got.shape == space.shape and got.dtype == space.dtype:
+                return observation
             if got.shape != space.shape or not np.can_cast(got.dtype, space.dtype, "same_kind"):
                 raise EnvironmentFaultError(
                     f"{self.env} returned an observation from `{what}` of shape {got.shape} and "

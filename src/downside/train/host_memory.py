@@ -60,16 +60,19 @@ class HostReplay(eqx.Module):
 
         `before` is where the transitions are that they follow; -1 at the start of an episode.
         """
-        place = (int(self.added) + np.arange(len(new.action))) % self.capacity
+        count, first = len(new.action), int(self.added) % self.capacity
+        place = (first + np.arange(count)) % self.capacity
+        # A slice is written several times as fast as rows by their numbers.
+        rows = slice(first, first + count) if first + count <= self.capacity else place
         for old, fresh in zip(self.storage, new, strict=True):
-            old[place] = fresh
-        self.successor[place] = -1
+            old[rows] = fresh
+        self.successor[rows] = -1
         if before is not None:
             follows = before >= 0
             if self.capacity < 2 * len(place):  # those before may just have been overwritten
                 follows &= ~np.isin(before, place)
             self.successor[before[follows]] = place[follows]
-        self.added[...] += len(new.action)
+        self.added[...] += count
         return place
 
     def sample(self, draws: np.random.Generator, shape: tuple[int, ...], steps: int = 1) -> Samples:

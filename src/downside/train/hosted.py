@@ -67,8 +67,10 @@ class HostedLoop:
             Ring.add(run.starts, self._observations[self._fresh])
             Ring.add(run.start_masks, self._masks[self._fresh])
         seen = self.host.step(actions)
-        lived = seen.lived
+        # All of them, mostly; those that did nothing but reset are left out.
+        lived = slice(None) if seen.lived.all() else seen.lived
         gamma = program.settings.gamma
+        rewards, earned = seen.rewards[lived], self._discount[lived] * seen.rewards[lived]
         self._latest[lived] = HostReplay.add(
             run.replay,
             Samples(
@@ -76,18 +78,18 @@ class HostedLoop:
                 self._accumulated[lived],
                 self._discount[lived],
                 actions[lived],
-                seen.rewards[lived],
+                rewards,
                 seen.after[lived],
                 seen.after_masks[lived],
                 seen.terminated[lived],
-                np.full(lived.sum(), gamma),
+                np.full(len(rewards), gamma),
             ),
             self._latest[lived],
         )
-        self._accumulated = self._accumulated + np.where(lived, self._discount * seen.rewards, 0.0)
-        self._discount = np.where(lived, gamma * self._discount, self._discount)
-        self._rewards += np.where(lived, seen.rewards, 0.0)
-        self._lengths += lived
+        self._accumulated[lived] += earned
+        self._discount[lived] *= gamma
+        self._rewards[lived] += rewards
+        self._lengths[lived] += 1
         if seen.over.any():
             ended = np.stack([self._accumulated, self._rewards, self._lengths], axis=-1)
             Ring.add(run.episodes, ended[seen.over])
