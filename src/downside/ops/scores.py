@@ -10,6 +10,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from downside._typing import Array
+from downside.ops.sorting import sort_rows
 from downside.risk import Utility
 
 
@@ -31,7 +32,7 @@ def spectral_score(
     """
     weights = jnp.asarray(quantile_weights, dtype=quantiles.dtype)
     # Full precision, because accelerators round the factors of a product otherwise.
-    return jnp.matmul(jnp.sort(quantiles, axis=-1), weights, precision=jax.lax.Precision.HIGHEST)
+    return jnp.matmul(sort_rows(quantiles), weights, precision=jax.lax.Precision.HIGHEST)
 
 
 def shortfall_score(
