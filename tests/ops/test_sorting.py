@@ -35,3 +35,10 @@ def test_it_can_be_mapped_over_any_axis():
     expected = np.sort(rows, axis=-1)
     np.testing.assert_array_equal(jax.vmap(jax.vmap(sort_rows))(rows), expected)
     np.testing.assert_array_equal(jax.vmap(sort_rows, 1, 1)(rows), expected)
+
+
+def test_the_gradient_goes_to_the_numbers_by_their_rank():
+    # Sorted: 1, 2, 3 with the weights 10, 20, 30.
+    weights = jnp.array([10.0, 20.0, 30.0])
+    got = jax.grad(lambda row: sort_rows(row) @ weights)(jnp.array([3.0, 1.0, 2.0]))
+    np.testing.assert_array_equal(got, [30.0, 10.0, 20.0])

@@ -7,7 +7,7 @@ from jaxtyping import Float
 from downside._typing import Array
 
 
-@jax.custom_batching.custom_vmap
+@jax.custom_vjp
 def sort_rows(values: Float[Array, "*rows N"]) -> Float[Array, "*rows N"]:
     """Every row in increasing order, as `jnp.sort` does it; a row with a NaN becomes NaN.
 
@@ -15,6 +15,24 @@ def sort_rows(values: Float[Array, "*rows N"]) -> Float[Array, "*rows N"]:
     rest of an update. Here positions are compared in an order that does not depend on the numbers
     (a bitonic network), for all rows together: 15 times as fast for 5,000 rows of 50.
     """
+    return _sorted(values)
+
+
+def _forward(values: Array) -> tuple[Array, Array]:
+    return _sorted(values), values
+
+
+def _backward(values: Array, upstream: Array) -> tuple[Array]:
+    """What came out at a rank goes to the number that has it."""
+    ranks = jnp.argsort(jnp.argsort(values, axis=-1), axis=-1)
+    return (jnp.take_along_axis(upstream, ranks, axis=-1),)
+
+
+sort_rows.defvjp(_forward, _backward)
+
+
+@jax.custom_batching.custom_vmap
+def _sorted(values: Array) -> Array:
     count = values.shape[-1]
     size = 1 << max(0, count - 1).bit_length()
     positions = values.reshape(-1, count).T
@@ -38,11 +56,11 @@ def sort_rows(values: Float[Array, "*rows N"]) -> Float[Array, "*rows N"]:
     return positions[:count].T.reshape(values.shape)
 
 
-@sort_rows.def_vmap
+@_sorted.def_vmap
 def _mapped(size: int, batched: list[bool], values: Array) -> tuple[Array, bool]:
     """More rows: they belong together in memory, behind the positions."""
     del size, batched
-    return sort_rows(values), True
+    return _sorted(values), True
 
 
 def _exchanged(first: Array, second: Array) -> tuple[Array, Array]:
