@@ -21,6 +21,10 @@ from downside.train.hosted_run import HostedRun
 from downside.train.outer import learned_goal, where
 from downside.train.program import Kept, Program
 
+_CLEARLY = 3.0
+"""Standard errors by which a policy is clearly worse than the best so far: two for the difference
+of two noisy values, and one for the luck of the best of many."""
+
 
 def hosted_action(
     algorithm: AbstractAlgorithm,
@@ -152,9 +156,10 @@ def outer_step(
     if program.settings.outer == "lived":
         rate = jnp.where(has_goal, program.settings.outer_rate, 1.0)
         moved = algorithm.lived_outer_step(goal, window, rate)
-    # Of two policies that episodes cannot tell apart the later one is kept: it has learned more,
-    # and the best of many noisy values is mostly lucky.
-    better = ~judged | (value > kept.value - algorithm.objective.standard_error(window))
+    # The later policy is kept unless it is clearly worse: it has learned more, and the best of many
+    # noisy values is mostly lucky.
+    error = algorithm.objective.standard_error(window)
+    better = ~judged | (value > kept.value - _CLEARLY * error)
     # Until policies are judged the latest one is kept, at no value: any that is judged beats it.
     # The bar is the best value so far: it must not sink with those that came close to it.
     candidate = Kept(networks, goal, jnp.where(judged, jnp.maximum(value, kept.value), -jnp.inf))

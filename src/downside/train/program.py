@@ -28,8 +28,8 @@ class Kept(eqx.Module):
     goal: Goal
     value: Float[Array, ""]
     """The risk measure's value of it, in the episodes that all iterates are measured in; in a
-    hosted run, in its trial, or without trials of the best so far, which it may fall short of by a
-    standard error."""
+    hosted run, in its trial, or without trials of the best so far, which it may fall short of by
+    what the episodes cannot tell."""
 
 
 class Run(eqx.Module):
