@@ -353,7 +353,8 @@ def test_where_no_episode_ends_there_is_an_error_and_not_a_riddle():
         ds.QRDQN(Endless(), **SMALL).learn(100)
 
 
-def test_the_kept_policy_does_not_sink_with_those_that_come_close():
+def kept_of(windows):
+    """Which of some policies are kept, one after the other, by the episodes of each."""
     agent = ds.QRDQN(Counter(), **SMALL).learn(50)
     run = agent._run
     assert isinstance(run, HostedRun)
@@ -361,15 +362,24 @@ def test_the_kept_policy_does_not_sink_with_those_that_come_close():
     program = with_starts(agent._program, run)
     kept, yes = eqx.tree_at(lambda one: one.value, run.kept, jnp.asarray(-jnp.inf)), jnp.array(True)
     accepted = []
-    for step in range(20):  # each is 0.4 standard errors below the one before
-        window = jnp.linspace(-1.0, 1.0, 100) - 0.4 * step * 0.0583
+    for step, window in enumerate(windows):
         networks = jax.tree.map(lambda leaf, n=step: leaf * 0 + n, run.learner.networks)
         _, kept, _, _ = outer_step(
             program, agent._algorithm, networks, run.goal, yes, kept, run.key, window, yes, yes
         )
         accepted.append(float(jax.tree.leaves(kept.networks)[0].ravel()[0]) == step)
+    return accepted, float(kept.value)
+
+
+def test_the_kept_policy_does_not_sink_with_those_that_come_close():
+    # Each is 0.4 standard errors below the one before.
+    accepted, value = kept_of(jnp.linspace(-1.0, 1.0, 100) - 0.4 * i * 0.0583 for i in range(20))
     assert accepted == [True] * 8 + [False] * 12  # up to three of them
-    assert float(kept.value) == pytest.approx(0.0, abs=1e-6)
+    assert value == pytest.approx(0.0, abs=1e-6)
+
+
+def test_of_policies_that_always_earn_the_same_the_last_is_kept():
+    assert kept_of([jnp.full(100, 2.0)] * 3) == ([True] * 3, 2.0)
 
 
 def test_a_step_that_diverged_leaves_the_run_where_it_was(monkeypatch):

@@ -1,5 +1,7 @@
 """Sorting many short rows at once."""
 
+import math
+
 import jax
 import jax.numpy as jnp
 from jaxtyping import Float
@@ -9,7 +11,7 @@ from downside._typing import Array
 
 @jax.custom_vjp
 def sort_rows(values: Float[Array, "*rows N"]) -> Float[Array, "*rows N"]:
-    """Every row in increasing order, as `jnp.sort` does it; a row with a NaN becomes NaN.
+    """Every row of real numbers in increasing order; a row with a NaN becomes NaN.
 
     The compiler sorts row by row and number by number, which on a processor takes longer than the
     rest of an update. Here positions are compared in an order that does not depend on the numbers
@@ -35,8 +37,8 @@ sort_rows.defvjp(_forward, _backward)
 def _sorted(values: Array) -> Array:
     count = values.shape[-1]
     size = 1 << max(0, count - 1).bit_length()
-    positions = values.reshape(-1, count).T
-    rows = positions.shape[1]
+    rows = math.prod(values.shape[:-1])
+    positions = values.reshape(rows, count).T
     padding = jnp.full((size - count, rows), jnp.inf, values.dtype)
     positions = jnp.concatenate([positions, padding])
     whole = 2

@@ -269,7 +269,7 @@ class HostedLoop:
         choose, _ = self._functions(program, algorithm, run)
         leaves = _leaves(policy.networks), _leaves((algorithm, policy.goal, run.spread))
         # Of each, what it is worth at least: the best of many noisy values is mostly lucky. The
-        # first one has to beat what the last episodes of training said of the one before.
+        # first one has to beat the best that the last episodes of training have said so far.
         bar = float(before.value) - (float(trials.error) if trials.held else 0.0)
         host = self.host.for_evaluation(least)
         try:

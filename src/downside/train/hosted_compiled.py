@@ -159,7 +159,7 @@ def outer_step(
     # The later policy is kept unless it is clearly worse: it has learned more, and the best of many
     # noisy values is mostly lucky.
     error = algorithm.objective.standard_error(window)
-    better = ~judged | (value > kept.value - _CLEARLY * error)
+    better = ~judged | (value >= kept.value - _CLEARLY * error)
     # Until policies are judged the latest one is kept, at no value: any that is judged beats it.
     # The bar is the best value so far: it must not sink with those that came close to it.
     candidate = Kept(networks, goal, jnp.where(judged, jnp.maximum(value, kept.value), -jnp.inf))
