@@ -1,11 +1,14 @@
 """Example 3 with an agent that takes a second to train."""
 
 import csv
+import json
 
 import pytest
 
 import downside as ds
 from downside.experiments import example3
+from downside.experiments._options import Options
+from downside.experiments._study import write_rows
 
 from ..train.tiny import ENV, TINY, TWO
 
@@ -46,3 +49,10 @@ def test_rows_can_be_written(stories, tmp_path):
     write_rows(tmp_path / "rows.csv", table)
     with (tmp_path / "rows.csv").open(encoding="utf-8", newline="") as file:
         assert len(list(csv.DictReader(file))) == 4
+
+
+def test_an_example_that_failed_its_checks_still_fails_when_it_is_there(tmp_path):
+    for checks, fine in (("does not hold", False), ("nearly holds", True)):
+        write_rows(tmp_path / "example3.csv", [{"level": 0.5}])
+        (tmp_path / "example3.json").write_text(json.dumps({"checks": checks}))
+        assert example3.main(Options(results=tmp_path)) == fine

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import downside as ds
-from downside.experiments import PAPER, _cost, _run, _training, load, lunar, mean_reversion, page
+from downside.experiments import PAPER, _cost, _run, _training, load, lunar, mean_reversion
 from downside.experiments._book import Book, difference, mean_range
 from downside.experiments._claims import CLAIMS, Claim, Pair, judge
 from downside.experiments._figures import COLOURS, colour, density
@@ -30,22 +30,10 @@ from downside.experiments._training import (
 from downside.sweeping import Sweep, read_study
 
 from ..train.tiny import ENV, TINY
+from .rows import a_row
 
 ROOT = Path(__file__).parents[2]
 MEASURES = paper_table("mean_reversion").measures
-
-
-def a_row(algorithm, objective, seed, measure, value):
-    return {
-        "algorithm": algorithm,
-        "objective": objective,
-        "seed": seed,
-        "measure": measure,
-        "value": value,
-        "standard_error": 0.01,
-        "predicted": 0.0,
-        "seconds": 1.0,
-    }
 
 
 # --- the paper's figures ----------------------------------------------------------------------
@@ -337,42 +325,6 @@ def test_a_claim_is_about_agents_of_its_study(claim, tmp_path):
         cells = load(claim.study).missing(options, "default")
         known = {str(cell).removesuffix(", seed 0") for cell in cells}
     assert {name for pair in claim.pairs for name in pair[:2]} <= known
-
-
-# --- the page ---------------------------------------------------------------------------------
-
-
-def test_the_page_is_written_before_anything_has_been_run(tmp_path):
-    page.main(Options(results=tmp_path))
-    text = (tmp_path / "reproduction.md").read_text()
-    for name in ("put", "mean-reversion", "spectra", "quantiles"):
-        assert f"not yet run: `downside reproduce {name} --preset paper`" in text
-    assert "Nothing has been run yet." in text
-
-
-def test_the_page_has_our_figures_beside_the_paper_s(tmp_path):
-    rows = [
-        a_row("QR-SRM", "cvar(0.5)", seed, measure, 0.5 + 0.01 * seed)
-        for seed in range(3)
-        for measure in MEASURES
-    ]
-    write_rows(tmp_path / "mean-reversion-default.csv", rows)
-    best = [{"plan": "cvar(0.5)", "measure": "cvar(0.5)", "value": 0.6, "recursion": 0.6}]
-    write_rows(tmp_path / "mean-reversion-optimum.csv", best)
-    page.main(Options(results=tmp_path))
-    text = (tmp_path / "reproduction.md").read_text()
-    assert "| `cvar(0.5)` | 0.27 ± 0.03 | 0.510 [0.483, 0.537] | 85% | not yet run |" in text
-    assert "(mean-reversion-default.csv)" in text
-    assert (tmp_path / "figures" / "mean-reversion.svg").exists()
-    assert (tmp_path / "figures" / "mean-reversion.png").exists()
-
-
-def test_an_experiment_that_differs_is_an_error_after_the_page(monkeypatch, tmp_path):
-    module = SimpleNamespace(main=lambda options: False)
-    monkeypatch.setattr(_run, "load", lambda name: page if name == "page" else module)
-    with pytest.raises(RuntimeError, match="optimum: figures differ"):
-        _run.run(["optimum"], Options(results=tmp_path))
-    assert (tmp_path / "reproduction.md").exists()
 
 
 # --- cost -------------------------------------------------------------------------------------

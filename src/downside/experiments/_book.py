@@ -68,8 +68,8 @@ class Book:
         """The values of an agent's seeds.
 
         Agents are called as in the paper's tables ("QR-CVaR 0.5"), in the study of quantiles
-        "QR-SRM, 50 quantiles". The measure "boundary" is the mean price at which a put is
-        exercised, 0 where it never is.
+        "QR-SRM, 50 quantiles". The measure "boundary" is the price below which a put is
+        exercised, 0 where it never is: the median over time, since single times differ a lot.
         """
         rows = self.rows(study, preset)
         if study == "lunar":
@@ -82,7 +82,7 @@ class Book:
         if measure == "boundary":
             return np.array(
                 [
-                    np.mean([price or 0.0 for price in json.loads(row["boundary"])])
+                    np.median([price or 0.0 for price in json.loads(row["boundary"])])
                     for row in select(own, measure=objective)
                 ]
             )

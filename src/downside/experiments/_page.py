@@ -11,6 +11,7 @@ from jinja2 import StrictUndefined, Template
 
 from downside.experiments._book import Book, Range, mean_range, seconds
 from downside.experiments._claims import CLAIMS, Claim, Verdict, judge
+from downside.experiments._options import SEEDS
 from downside.experiments._paper import PaperTable, example3_levels, paper_table
 from downside.experiments._study import read_rows, select, values
 from downside.experiments.lunar import SB3, SB3_TIMESTEPS
@@ -42,7 +43,8 @@ class Page:
         text = template.render(
             docs=docs,
             made={study: self._made(study) for study in STUDIES},
-            claims=self._claims(),
+            claims=self._claims(hoped=False),
+            hopes=self._claims(hoped=True),
             example3=self._example3(),
             put=self._put(),
             trading=self._trading(),
@@ -56,14 +58,15 @@ class Page:
 
     # --- parts --------------------------------------------------------------------------------
 
-    def _claims(self) -> str:
+    def _claims(self, *, hoped: bool) -> str:
         lines = []
-        for claim in CLAIMS:
+        for claim in (one for one in CLAIMS if one.hoped == hoped):
             found = [judge(claim, self.book, preset) for preset in PRESETS]
             words = [_verdict(claim, one) for one in found]
             paper = "" if found[0].paper is None else f"{found[0].paper:+.2f}"
             lines.append([_escaped(claim.says), paper, *words])
-        header = ("the paper says", "its figures", "preset default", "preset paper")
+        said, figures = ("one would hope", "the paper's") if hoped else ("it says", "its figures")
+        header = (said, figures, "preset default", "preset paper")
         return _table(header, lines)
 
     def _example3(self) -> str:
@@ -120,7 +123,7 @@ class Page:
             for agent in agents:
                 found = [book.range("quantiles", preset, agent, one) for one in measures]
                 if found[0] is not None:
-                    cells = ["" if one is None else _interval(one) for one in found]
+                    cells = ["" if one is None else _interval(one, seeds=1) for one in found]
                     lines.append([agent, *cells, str(found[0].seeds)])
             if lines:
                 header = (f"preset {preset}", *(f"`{one}`" for one in measures), "seeds")
@@ -162,7 +165,7 @@ class Page:
                 cells = []
                 for measure in table.measures:
                     found = self.book.range("lunar", preset, row, measure)
-                    ours = "not yet run" if found is None else _interval(found, 1)
+                    ours = "not yet run" if found is None else _interval(found, 1, seeds=3)
                     cells.append(f"{ours} ({table.figures[row, measure]})")
                 lines.append([row.replace("*", r"\*"), *cells])
             said = f"preset {preset} (the paper's figures)"
@@ -175,7 +178,7 @@ class Page:
         rows, cells = self.book.rows("lunar", "default", f"-{SB3_TIMESTEPS}"), []
         for measure in SB3:
             own = values(rows, row="QR-DQN", measure=measure)
-            cells.append(_interval(mean_range(own), 1) if own.size else "not yet run")
+            cells.append(_interval(mean_range(own), 1, seeds=3) if own.size else "not yet run")
         header = (f"{SB3_TIMESTEPS:,} steps", *(f"`{measure}`" for measure in SB3))
         theirs = ["stable-baselines3-contrib, one run", *(f"{value}" for value in SB3.values())]
         seeds = len({row["seed"] for row in rows})
@@ -294,12 +297,12 @@ class Page:
 
     def _made(self, study: str) -> str:
         """Where it is in the paper, and what made our figures."""
-        said = []
+        text = f"In the paper: {STUDIES[study]}."
         for preset in PRESETS:
             command = f"downside reproduce {study} --preset {preset}"
             path, rows = self.book.path(study, preset), self.book.rows(study, preset)
-            said.append(f"`{command}`: {self._link(path)}" if rows else _not_run(command))
-        text = f"In the paper: {STUDIES[study]}. Made by {'; '.join(said)}."
+            made = f"Made by `{command}`: {self._link(path)}." if rows else _not_run(command)
+            text += f" {made}"
         best = self.book.optimum_path(study)
         about = best.with_suffix(".json")
         if about.exists():
@@ -326,11 +329,13 @@ def _table(header: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
     return "".join(f"| {' | '.join(line)} |\n" for line in (header, rule, *lines))
 
 
-def _interval(found: Range, digits: int = 3) -> str:
+def _interval(found: Range, digits: int = 3, seeds: int = len(SEEDS)) -> str:
+    """The mean and its interval; how many seeds there are where there should be more."""
     value = f"{found.value:.{digits}f}"
     if found.seeds < 2:
         return f"{value} (one seed)"
-    return f"{value} [{found.low:.{digits}f}, {found.high:.{digits}f}]"
+    fewer = f" ({found.seeds} seeds)" if found.seeds < seeds else ""
+    return f"{value} [{found.low:.{digits}f}, {found.high:.{digits}f}]{fewer}"
 
 
 def _share(value: float, best: float) -> str:

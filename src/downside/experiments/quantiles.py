@@ -7,7 +7,7 @@ What an update costs is in `quantiles-cost.csv` (`_cost.py`).
 
 Differs: in the preset `default` QR-SRM scores actions by a network that knows no quantiles, so that
 N changes nothing but the distribution that is learned afterwards. Here it scores them by its
-quantiles, with the settings that QR-DQN has in that preset.
+quantiles, with the settings that QR-DQN has in that preset: what sets the two apart is (s, c).
 """
 
 from pathlib import Path
@@ -60,7 +60,9 @@ def main(options: Options) -> bool:
         kept = [read_rows(path) for path in paths(options.folder, preset)]
         cells = missing(options, preset)
         for one in train_cells(ENVIRONMENT, cells, f"quantiles, {preset}", options, start_returns):
-            for i, new in enumerate((one.rows(*MEASURES), one.returns(), _curve(one))):
+            # The values last: an agent whose values are there is complete.
+            parts = (one.rows(*MEASURES), one.returns(), _curve(one))
+            for i, new in reversed(list(enumerate(parts))):
                 count = one.agent.settings.quantiles
                 own = [{"algorithm": row["algorithm"], "quantiles": count, **row} for row in new]
                 # Read again: another command may have written other agents in the meantime.
@@ -131,7 +133,7 @@ def _common(preset: str, count: int) -> dict[str, Any]:
 
 def _settings(preset: str, count: int) -> dict[str, Any]:
     own = AbstractMemoryless.preset if preset == "default" else {}
-    return {**own, **_common(preset, count), "critic": "quantiles"}
+    return {**own, **_common(preset, count), **AbstractMemoryless.fixed}
 
 
 def _plain(value: Any) -> Any:

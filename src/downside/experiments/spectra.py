@@ -87,15 +87,20 @@ def remaining(options: Options) -> int:
 
 
 def missing(options: Options, preset: str) -> list[Cell]:
-    """The agents that are not in the file."""
-    rows = read_rows(paths(options.folder, preset)[0])
+    """The agents whose values or returns are not in the files."""
+    rows, returns = map(read_rows, paths(options.folder, preset))
     cells = [
         Cell("QR-SRM", objective, seed, {"preset": preset, "distribution_fraction": 0.0})
         for seed in options.seeds_or()
         for objective in OBJECTIVES
         if options.wants(agent_label("QR-SRM", objective))
     ]
-    return [one for one in cells if not is_done(rows, ENVIRONMENT, one, options)]
+    return [
+        one
+        for one in cells
+        if not is_done(rows, ENVIRONMENT, one, options)
+        or not select(returns, objective=one.objective, seed=one.seed)
+    ]
 
 
 def _show(rows: list[Row], best: dict[str, float], preset: str) -> bool:
