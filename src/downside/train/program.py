@@ -62,7 +62,7 @@ class Metrics(NamedTuple):
     predicted: Float[Array, ""]
     """What the networks expect it to be."""
     best: Float[Array, ""]
-    """The best value so far: the policy that is kept."""
+    """The best value so far. A JAX environment's policy that is kept has it."""
     mean: Float[Array, ""]
     """Mean return of the present iterate's policy."""
     spread: Float[Array, ""]
