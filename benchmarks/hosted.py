@@ -68,7 +68,7 @@ def acting(agent: ds.Agent, seconds: float = 3.0) -> tuple[float, list[np.ndarra
         taken.append(actions)
         return step(actions)
 
-    loop.host.step = noted  # pyright: ignore[reportAttributeAccessIssue]
+    loop.host.step = noted
     loop.restart(SEED)
     begin = time.perf_counter()
     while time.perf_counter() - begin < seconds:
