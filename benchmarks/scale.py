@@ -30,7 +30,7 @@ import jax
 import downside as ds
 from downside._files import write_text
 from downside._machine import cores
-from downside.experiments._study import Row, read_rows, write_about, write_rows
+from downside.experiments._rows import Row, read_rows, write_about, write_rows
 from downside.train.program import DISTRIBUTION_CHUNK
 
 ENV = "downside/MeanReversion-v0"

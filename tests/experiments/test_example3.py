@@ -8,7 +8,7 @@ import pytest
 import downside as ds
 from downside.experiments import example3
 from downside.experiments._options import Options
-from downside.experiments._study import write_rows
+from downside.experiments._rows import write_rows
 
 from ..train.tiny import ENV, TINY, TWO
 
@@ -42,7 +42,7 @@ def test_a_trade_is_a_number(name, amount):
 
 
 def test_rows_can_be_written(stories, tmp_path):
-    from downside.experiments._study import write_rows
+    from downside.experiments._rows import write_rows
 
     learned, _ = stories
     table = [{k: v for k, v in row.items() if not isinstance(v, list)} for row in learned.rows()]

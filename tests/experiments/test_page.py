@@ -10,7 +10,7 @@ from downside.experiments import _run, page
 from downside.experiments._book import Book
 from downside.experiments._options import Options
 from downside.experiments._paper import paper_table
-from downside.experiments._study import write_rows
+from downside.experiments._rows import write_rows
 
 from .rows import a_row
 

@@ -11,15 +11,26 @@ import numpy as np
 import pytest
 
 import downside as ds
-from downside.experiments import PAPER, _cost, _run, _training, load, lunar, mean_reversion
+from downside.experiments import (
+    PAPER,
+    _cost,
+    _run,
+    _training,
+    load,
+    lunar,
+    mean_reversion,
+    spectra,
+)
 from downside.experiments._book import Book, difference, mean_range
 from downside.experiments._claims import CLAIMS, Claim, Pair, judge
 from downside.experiments._figures import COLOURS, colour, density
 from downside.experiments._options import Options
+from downside.experiments._page import Page
 from downside.experiments._paper import paper_table
-from downside.experiments._study import read_rows, with_agent, write_rows
+from downside.experiments._rows import read_rows, with_agent, write_rows
 from downside.experiments._training import (
     Cell,
+    Diverged,
     Trained,
     agent_label,
     agent_of,
@@ -112,14 +123,15 @@ def test_only_complete_agents_are_not_trained_again(tmp_path):
         row["settings"] = "0badcafe" if row["algorithm"] == "QR-iCVaR" else made
     write_rows(tmp_path / "mean-reversion-default.csv", rows)
     options = Options(results=tmp_path, seeds=(0,), only=("0.5",))
-    left = [str(cell) for cell in mean_reversion.missing(options, "default")]
+    left = [str(cell) for cell in mean_reversion.study(options, "default").missing()]
     assert left == [
         "QR-CVaR 0.5, seed 0",
         "QR-iCVaR 0.5, seed 0",
         "QR-SRM 0.2*cvar(0.1)+0.3*cvar(0.6)+0.5*cvar(1.0), seed 0",
         "QR-SRM 0.5*cvar(0.2)+0.5*cvar(1.0), seed 0",
     ]
-    assert mean_reversion.remaining(Options(results=tmp_path, seeds=(0,))) == 12 + 13
+    both = mean_reversion.studies(Options(results=tmp_path, seeds=(0,)))
+    assert [len(one.missing()) for one in both] == [12, 13]
 
 
 def test_the_rows_of_an_agent_replace_those_it_had():
@@ -128,7 +140,7 @@ def test_the_rows_of_an_agent_replace_those_it_had():
     assert [row["value"] for row in with_agent(old, new, "objective", "seed")] == [1.0, 2.0]
 
 
-def _fake_trainer(monkeypatch, broken=()):
+def _fake_trainer(monkeypatch, broken=(), diverging=()):
     """Agents that are trained in no time; those with a seed in `broken` raise."""
     trained = []
 
@@ -140,6 +152,8 @@ def _fake_trainer(monkeypatch, broken=()):
             if cell.seed in broken:
                 raise RuntimeError("the machine was switched off")
             trained.append(str(cell))
+            if cell.seed in diverging:
+                return Diverged(cell)
             found = ds.Evaluation(np.linspace(-1.0, 1.0, 50) + cell.seed)
             agent = ds.QRSRM(ENV, risk="mean", **TINY)
             agent.history.append({"predicted": 0.0})
@@ -163,6 +177,36 @@ def test_what_was_finished_before_a_kill_is_kept(monkeypatch, tmp_path):
     about = json.loads((tmp_path / "mean-reversion-paper.json").read_text())
     assert about["seeds"] == [0, 1]
     assert about["command"] == "downside reproduce mean-reversion --preset paper"
+
+
+def test_agents_that_diverge_are_told_of_until_one_does_not(monkeypatch, tmp_path):
+    path = tmp_path / "mean-reversion-default.json"
+    options = Options(results=tmp_path, seeds=(0, 1), preset="default", only=("QR-DQN",))
+    _fake_trainer(monkeypatch, diverging=(1,))
+    mean_reversion.main(options)
+    about = json.loads(path.read_text())
+    assert (about["diverged"], about["seeds"]) == (["QR-DQN, seed 1"], [0])
+    said = "Left out, since their losses diverged: QR-DQN, seed 1."
+    assert said in Page(tmp_path, tmp_path / "page.md").text()
+    # It is not there, so it is tried again.
+    second = _fake_trainer(monkeypatch)
+    mean_reversion.main(options)
+    assert second == ["QR-DQN, seed 1"]
+    about = json.loads(path.read_text())
+    assert about["seeds"] == [0, 1]
+    assert "diverged" not in about
+
+
+def test_an_agent_without_its_returns_is_not_there(monkeypatch, tmp_path):
+    options = Options(results=tmp_path, seeds=(0, 1), preset="default", only=("exponential",))
+    _fake_trainer(monkeypatch)
+    study = spectra.study(options, "default")
+    study.train("spectra")
+    assert study.missing() == []
+    kept = [row for row in study.rows("-returns") if row["seed"] == "0"]
+    assert len(kept) == 200
+    write_rows(study.path("-returns"), kept)
+    assert [str(cell) for cell in study.missing()] == ["QR-SRM exponential(12), seed 1"]
 
 
 def test_agents_come_out_whatever_the_order_they_end_in(monkeypatch):
@@ -322,7 +366,7 @@ def test_a_claim_is_about_agents_of_its_study(claim, tmp_path):
         known = set(lunar.ROWS)
     else:
         options = Options(results=tmp_path, seeds=(0,))
-        cells = load(claim.study).missing(options, "default")
+        cells = load(claim.study).study(options, "default").cells
         known = {str(cell).removesuffix(", seed 0") for cell in cells}
     assert {name for pair in claim.pairs for name in pair[:2]} <= known
 
@@ -350,7 +394,7 @@ def test_one_tiny_agent_of_the_comparison_is_trained_and_written(tmp_path):
     rows = read_rows(tmp_path / "mean-reversion-default.csv")
     assert [row["measure"] for row in rows] == list(MEASURES)
     assert {row["algorithm"] for row in rows} == {"QR-CVaR"}
-    assert mean_reversion.remaining(options) == 0
+    assert mean_reversion.study(options, "default").missing() == []
 
 
 @pytest.mark.long

@@ -9,7 +9,7 @@ import downside as ds
 from downside.agents import settings
 from downside.envs import AmericanPut
 from downside.experiments import NAMES, ablation, load, put
-from downside.experiments._study import read_rows, values, write_about, write_rows
+from downside.experiments._rows import read_rows, values, write_about, write_rows
 
 
 @pytest.mark.parametrize("name", NAMES)

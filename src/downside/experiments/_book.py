@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Float
 
 from downside.evaluation.seeds import difference_interval, mean_interval
-from downside.experiments._study import Row, read_rows, select, values
+from downside.experiments._rows import Row, read_rows, select, values
 from downside.experiments._training import agent_of
 
 RESAMPLES, CONFIDENCE = 10_000, 0.95

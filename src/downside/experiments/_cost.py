@@ -17,7 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from downside.agents import Aim
-from downside.experiments._study import Row, read_rows, select, write_about, write_rows
+from downside.experiments._rows import Row, read_rows, select, write_about, write_rows
 from downside.experiments.optimum import ENVIRONMENT
 from downside.risk import CVaR, Exponential, Utility
 from downside.train import QRDQN, QRSRM, fused

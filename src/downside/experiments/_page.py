@@ -13,7 +13,7 @@ from downside.experiments._book import Book, Range, mean_range, seconds
 from downside.experiments._claims import CLAIMS, Claim, Verdict, judge
 from downside.experiments._options import SEEDS
 from downside.experiments._paper import PaperTable, example3_levels, paper_table
-from downside.experiments._study import read_rows, select, values
+from downside.experiments._rows import read_rows, select, values
 from downside.experiments.lunar import SB3, SB3_TIMESTEPS
 
 PRESETS = ("default", "paper")
@@ -199,10 +199,11 @@ class Page:
             about, csv = json.loads(path.read_text(encoding="utf-8")), path.with_suffix(".csv")
             seeds = " ".join(map(str, about.get("seeds", ())))
             command = about["command"] + (f" --seeds {seeds}" if seeds else "")
-            hours = seconds(read_rows(csv)) / 3600
+            minutes = seconds(read_rows(csv)) / 60
             versions = ", ".join(f"{name} {what}" for name, what in about["versions"].items())
             machine = f"{about.get('cores', '?')} cores, Python {about['python']}"
-            time = f"{hours:.1f} h" if hours else ""
+            time = f"{minutes / 60:.1f} h" if minutes >= 60 else f"{minutes:.0f} min"
+            time = time if minutes else ""
             lines.append([self._link(csv), f"`{command}`", time, machine, versions])
         header = ("results", "command", "wall time", "machine", "versions")
         return _table(header, lines) if lines else "Nothing has been run yet."
@@ -303,6 +304,9 @@ class Page:
             path, rows = self.book.path(study, preset), self.book.rows(study, preset)
             made = f"Made by `{command}`: {self._link(path)}." if rows else _not_run(command)
             text += f" {made}"
+            diverged = self.book.about(study, preset).get("diverged")
+            if diverged:
+                text += f" Left out, since their losses diverged: {_escaped('; '.join(diverged))}."
         best = self.book.optimum_path(study)
         about = best.with_suffix(".json")
         if about.exists():

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from downside.experiments._figures import agent_words, colour, density, picture
-from downside.experiments._study import Row, select
+from downside.experiments._rows import Row, select
 from downside.risk import Distribution
 
 _OURS, _THEIRS, _DENSE = "QR-SRM cvar(1.0)", "QR-DQN", "QR-SRM exponential(4)"

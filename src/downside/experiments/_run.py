@@ -14,9 +14,13 @@ NOT_ON_PAGE = ("example1", "example2", "frontier", "ablation", "demo")
 def run(names: Sequence[str], options: Options) -> None:
     """Runs the experiments and writes the page; an error if figures are not as they should be."""
     modules: dict[str, Any] = {name: load(name) for name in names if name != "page"}
-    left = sum(
-        module.remaining(options) for module in modules.values() if hasattr(module, "remaining")
-    )
+    studies = [
+        one
+        for module in modules.values()
+        if hasattr(module, "studies")
+        for one in module.studies(options)
+    ]
+    left = sum(len(one.missing()) for one in studies)
     if not left:
         wrong = [name for name, module in modules.items() if not module.main(options)]
     else:

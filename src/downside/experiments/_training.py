@@ -16,7 +16,7 @@ from downside.agents.settings import identity
 from downside.evaluation import Evaluation, evaluate
 from downside.experiments._options import Options
 from downside.experiments._progress import StudyBar
-from downside.experiments._study import Row, select
+from downside.experiments._rows import Row
 from downside.train import QRDQN, QRSRM, Agent, DivergenceError, QRCVaR, QRiCVaR
 from downside.train.many import Compiling
 
@@ -57,9 +57,16 @@ class Cell:
     """The preset, and what differs from it."""
     label: str = ""
     """What the study calls it, if not by algorithm and objective."""
+    entries: Mapping[str, Any] = dataclasses.field(default_factory=dict, hash=False)
+    """What its rows say of it besides algorithm, objective and seed."""
 
     def __str__(self) -> str:
         return f"{self.label or agent_label(self.algorithm, self.objective)}, seed {self.seed}"
+
+    def row(self) -> Row:
+        """What every row of it begins with."""
+        own = {"algorithm": self.algorithm, "objective": self.objective, "seed": self.seed}
+        return {**self.entries, **own}
 
 
 class Trained(NamedTuple):
@@ -82,9 +89,7 @@ class Trained(NamedTuple):
         """A row for each measure that the agent is valued by."""
         return [
             {
-                "algorithm": self.cell.algorithm,
-                "objective": self.cell.objective,
-                "seed": self.cell.seed,
+                **self.cell.row(),
                 "measure": measure,
                 "value": round(self.found.value(measure), 6),
                 "standard_error": round(self.found.standard_error(measure), 6),
@@ -100,14 +105,19 @@ class Trained(NamedTuple):
         found = self.found.quantiles(RANKS)
         return [
             {
-                "algorithm": self.cell.algorithm,
-                "objective": self.cell.objective,
-                "seed": self.cell.seed,
+                **self.cell.row(),
                 "rank": (i + 0.5) / RANKS,
                 "value": round(float(value), 4),
             }
             for i, value in enumerate(found)
         ]
+
+
+class Diverged(NamedTuple):
+    """One agent of a study whose losses grew without bound: there is nothing to value."""
+
+    cell: Cell
+    """What it is."""
 
 
 def agent_label(algorithm: str, objective: str) -> str:
@@ -126,21 +136,6 @@ def agent_of(label: str) -> tuple[str, str]:
     return algorithm, rest if algorithm == "QR-SRM" else f"cvar({rest})"
 
 
-def is_done(
-    rows: Sequence[Row], env: str, cell: Cell, options: Options, measures: int = 1, **wanted: Any
-) -> bool:
-    """Whether the rows of an agent are there, by so many measures and made as it would be now.
-
-    `wanted` are the entries that tell its rows from others; by default algorithm, objective, seed.
-    """
-    wanted = wanted or {"algorithm": cell.algorithm, "objective": cell.objective}
-    own = select(rows, seed=cell.seed, **wanted)
-    if len(own) < measures:
-        return False
-    now = fingerprint(make_agent(env, cell, options.quick), options.quick)
-    return all(row.get("settings") == now for row in own)
-
-
 def make_agent(env: str, cell: Cell, quick: bool) -> Agent:
     """The agent of a cell, untrained."""
     kind = ALGORITHMS[cell.algorithm]
@@ -155,11 +150,12 @@ def make_agent(env: str, cell: Cell, quick: bool) -> Agent:
 def fingerprint(agent: Agent, quick: bool) -> str:
     """All settings of an agent and how it is valued, in a few letters: when one of them changes,
     the agent is another, and what was written of the old one does not count."""
-    about = {**identity(dataclasses.asdict(agent.settings)), "episodes": _episodes(quick)}
+    about = {**identity(dataclasses.asdict(agent.settings)), "episodes": episodes(quick)}
     return hashlib.sha256(json.dumps(about, sort_keys=True).encode()).hexdigest()[:8]
 
 
-def _episodes(quick: bool) -> int:
+def episodes(quick: bool) -> int:
+    """In how many an agent is valued."""
     return QUICK_EPISODES if quick else EPISODES
 
 
@@ -169,11 +165,10 @@ def train_cells(
     title: str,
     options: Options,
     watch: Callable[[Agent], Any] | None = None,
-) -> Iterator[Trained]:
+) -> Iterator[Trained | Diverged]:
     """Trains and values the agents, one on each core; yields each of them when it is done.
 
-    `watch` looks at an agent after each outer step. One whose losses diverge is left out, with a
-    line that says so.
+    `watch` looks at an agent after each outer step.
     """
     if not cells:
         return
@@ -183,7 +178,7 @@ def train_cells(
         trainer = _Trainer(env, title, options, bar, workers, watch)
         pool = stack.enter_context(ThreadPoolExecutor(workers))
         try:
-            running: set[Future[Trained | None]] = {
+            running: set[Future[Trained | Diverged | None]] = {
                 pool.submit(trainer, cell) for cell in itertools.islice(waiting, workers)
             }
             while running:
@@ -192,9 +187,9 @@ def train_cells(
                     pool.submit(trainer, cell) for cell in itertools.islice(waiting, len(finished))
                 }
                 for one in finished:
-                    trained = one.result()
-                    if trained is not None:
-                        yield trained
+                    ended = one.result()
+                    if ended is not None:
+                        yield ended
         finally:  # an error or Ctrl-C ends them all, after their present step
             trainer.stop.set()
             pool.shutdown(wait=False, cancel_futures=True)
@@ -217,7 +212,7 @@ class _Trainer:
         self.stop = threading.Event()
         self._compiling = Compiling()
 
-    def __call__(self, cell: Cell) -> Trained | None:
+    def __call__(self, cell: Cell) -> Trained | Diverged | None:
         quick = self.options.quick
         agent = make_agent(self.env, cell, quick)
         begin = time.perf_counter()
@@ -230,10 +225,10 @@ class _Trainer:
                     return None
         except DivergenceError as error:
             self.bar.say(f"{self.title}: {cell}: {error}")
-            return None
+            return Diverged(cell)
         agent.settle()
         seconds = (time.perf_counter() - begin) / self.workers
-        found = evaluate(agent, episodes=_episodes(quick), seed=EVALUATION_SEED + cell.seed)
+        found = evaluate(agent, episodes=episodes(quick), seed=EVALUATION_SEED + cell.seed)
         value = found.value(cell.objective)
         self.bar.say(f"{self.title}: {cell}: {value:.4f} in its own measure, {seconds:.0f} s")
         return Trained(cell, agent, found, fingerprint(agent, quick), seconds, watched)

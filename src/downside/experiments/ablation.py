@@ -8,9 +8,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from downside.experiments._options import Options
-from downside.experiments._study import read_rows, values, with_agent, write_about, write_rows
+from downside.experiments._rows import values
+from downside.experiments._study import Study
 from downside.experiments._tables import show, terminal
-from downside.experiments._training import EPISODES, Cell, is_done, train_cells
+from downside.experiments._training import Cell
 from downside.experiments.optimum import ENVIRONMENT, GAMMA
 
 RISKS = ("cvar(0.5)", "cvar(0.2)")
@@ -32,24 +33,7 @@ CHOICES: Mapping[str, Mapping[str, Any]] = {
 
 def main(options: Options) -> bool:
     """Trains, writes and prints; there is nothing to agree with."""
-    path = options.folder / "ablation.csv"
-    rows = read_rows(path)
-    for one in train_cells(ENVIRONMENT, missing(options), "ablation", options):
-        own = {"choice": one.cell.label, **one.rows(one.cell.objective)[0]}
-        del own["algorithm"]
-        # Read again: another command may have written other agents in the meantime.
-        rows = with_agent(read_rows(path), [own], "choice", "objective", "seed")
-        write_rows(path, rows)
-        write_about(
-            path.with_suffix(".json"),
-            "downside reproduce ablation",
-            environment=ENVIRONMENT,
-            gamma=GAMMA,
-            total_timesteps=TIMESTEPS,
-            seeds=sorted({int(row["seed"]) for row in rows}),
-            episodes=EPISODES,
-            choices={name: dict(changes) for name, changes in CHOICES.items()},
-        )
+    rows = study(options).train("ablation")
     shown = []
     for name in CHOICES:
         own = [values(rows, choice=name, objective=risk, measure=risk) for risk in RISKS]
@@ -58,25 +42,40 @@ def main(options: Options) -> bool:
     return True
 
 
-def remaining(options: Options) -> int:
-    """How many agents are still to be trained."""
-    return len(missing(options))
+def studies(options: Options) -> list[Study]:
+    """The one there is."""
+    return [study(options)]
 
 
-def missing(options: Options) -> list[Cell]:
-    """The agents that are not in the file."""
-    rows = read_rows(options.folder / "ablation.csv")
-    choices = list(CHOICES.items())[: 2 if options.quick else None]
+def study(options: Options) -> Study:
+    """Its agents, choice by choice."""
+    choices = list(CHOICES)[: 2 if options.quick else None]
     common = {"distribution_fraction": 0.0, "total_timesteps": TIMESTEPS}
-    cells = [
-        Cell("QR-SRM", risk, seed, {**common, **changes}, label=name)
-        for name, changes in choices
-        for seed in options.seeds_or((10,))
-        for risk in RISKS
-        if options.wants(name)
-    ]
-    return [
-        one
-        for one in cells
-        if not is_done(rows, ENVIRONMENT, one, options, choice=one.label, objective=one.objective)
-    ]
+    return Study(
+        name="ablation",
+        command="downside reproduce ablation",
+        env=ENVIRONMENT,
+        cells=[
+            Cell(
+                "QR-SRM",
+                risk,
+                seed,
+                {**common, **CHOICES[name]},
+                label=name,
+                entries={"choice": name},
+            )
+            for name in choices
+            for seed in options.seeds_or((10,))
+            for risk in RISKS
+            if options.wants(name)
+        ],
+        measures=(),
+        order=lambda row: (list(CHOICES).index(row["choice"]), int(row["seed"]), row["objective"]),
+        options=options,
+        keys=("choice", "objective", "seed"),
+        facts={
+            "gamma": GAMMA,
+            "total_timesteps": TIMESTEPS,
+            "choices": {name: dict(changes) for name, changes in CHOICES.items()},
+        },
+    )

@@ -14,7 +14,7 @@ import numpy as np
 from downside.exact import solve
 from downside.experiments._figures import save
 from downside.experiments._options import Options
-from downside.experiments._study import write_about, write_rows
+from downside.experiments._rows import write_about, write_rows
 from downside.experiments._tables import show, terminal
 from downside.experiments._training import QUICK
 from downside.experiments.optimum import ENVIRONMENT, GAMMA

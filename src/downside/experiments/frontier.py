@@ -6,7 +6,7 @@ too; `results/frontier.csv` has the points, `figures/frontier` the picture.
 
 from downside.experiments._figures import save
 from downside.experiments._options import Options
-from downside.experiments._study import write_about, write_rows
+from downside.experiments._rows import write_about, write_rows
 from downside.experiments._tables import terminal
 from downside.experiments._training import QUICK, QUICK_EPISODES
 from downside.experiments.optimum import ENVIRONMENT, GAMMA

@@ -16,7 +16,7 @@ import numpy as np
 from downside._machine import cores
 from downside.experiments._options import Options
 from downside.experiments._paper import paper_table
-from downside.experiments._study import Row, read_rows, with_agent, write_about, write_rows
+from downside.experiments._rows import Row, read_rows, with_agent, write_about, write_rows
 from downside.experiments._tables import show, terminal
 from downside.risk import parse
 from downside.runs import run_returns

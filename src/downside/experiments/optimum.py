@@ -12,7 +12,7 @@ from rich.console import Console
 from downside.exact import Plan, solve
 from downside.experiments._options import Options
 from downside.experiments._paper import paper_table
-from downside.experiments._study import Row, read_rows, select, write_about, write_rows
+from downside.experiments._rows import Row, read_rows, select, write_about, write_rows
 from downside.experiments._tables import show, terminal
 
 ENVIRONMENT = "downside/MeanReversion-v0"

@@ -7,7 +7,7 @@ Writes `results/american-put-PRESET.csv` (each agent by each measure, with its b
 
 import itertools
 import json
-from pathlib import Path
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -18,24 +18,10 @@ from downside.envs.american_put import EXERCISE
 from downside.exact import Plan
 from downside.experiments._figures import agent_words, colour, picture, words
 from downside.experiments._options import Options
-from downside.experiments._study import (
-    Row,
-    read_rows,
-    select,
-    values,
-    with_agent,
-    write_about,
-    write_rows,
-)
+from downside.experiments._rows import Row, select, values
+from downside.experiments._study import Study
 from downside.experiments._tables import show, terminal
-from downside.experiments._training import (
-    EPISODES,
-    QUICK_EPISODES,
-    Cell,
-    agent_label,
-    is_done,
-    train_cells,
-)
+from downside.experiments._training import Cell, Trained, agent_label
 from downside.experiments.optimum import optimum, solve_all
 from downside.train import Agent
 
@@ -61,69 +47,43 @@ def main(options: Options) -> bool:
     )
     ordered = True
     for preset in options.presets:
-        path, returns_path = paths(options.folder, preset)
-        rows, returns = read_rows(path), read_rows(returns_path)
-        for one in train_cells(ENVIRONMENT, missing(options, preset), f"put, {preset}", options):
-            edge = json.dumps([_rounded(price) for price in boundary(one.agent)])
-            own = [{**row, "boundary": edge} for row in one.rows(*RISKS)]
-            # Read again: another command may have written other agents in the meantime.
-            rows, returns = read_rows(path), read_rows(returns_path)
-            rows = with_agent(rows, own, "objective", "seed")
-            returns = with_agent(returns, one.returns(), "objective", "seed")
-            for where, what in ((path, rows), (returns_path, returns)):
-                what.sort(key=lambda row: (RISKS.index(row["objective"]), int(row["seed"])))
-                write_rows(where, what)
-            write_about(
-                path.with_suffix(".json"),
-                f"downside reproduce put --preset {preset}",
-                environment=ENVIRONMENT,
-                gamma=GAMMA,
-                preset=preset,
-                seeds=sorted({int(row["seed"]) for row in rows}),
-                episodes=QUICK_EPISODES if options.quick else EPISODES,
-                total_timesteps=TIMESTEPS[preset],
-            )
+        made = study(options, preset)
+        rows = made.train(f"put, {preset}")
         if rows:
             best = optimum(options.folder / "american-put-optimum.csv")
             ordered &= _show(rows, plans, best, preset) or preset == "paper"
-            name = f"american-put-{preset}"
-            with picture(options.folder, name, 1, 2, (10.0, 4.0)) as (_, axes):
-                _draw_payoffs(axes[0, 0], rows, returns, preset)
+            with picture(options.folder, made.name, 1, 2, (10.0, 4.0)) as (_, axes):
+                _draw_payoffs(axes[0, 0], rows, made.rows("-returns"), preset)
                 _draw_boundaries(axes[0, 1], rows, plans)
     return ordered or options.quick
 
 
-def paths(folder: Path, preset: str) -> tuple[Path, Path]:
-    """Where the values and the payoffs are written."""
-    return folder / f"american-put-{preset}.csv", folder / f"american-put-{preset}-returns.csv"
+def studies(options: Options) -> list[Study]:
+    """One for each preset."""
+    return [study(options, preset) for preset in options.presets]
 
 
-def remaining(options: Options) -> int:
-    """How many agents are still to be trained."""
-    return sum(len(missing(options, preset)) for preset in options.presets)
-
-
-def missing(options: Options, preset: str) -> list[Cell]:
-    """The agents whose values or payoffs are not in the files."""
-    rows, returns = map(read_rows, paths(options.folder, preset))
-    settings = {
-        "preset": preset,
-        "gamma": GAMMA,
-        "total_timesteps": TIMESTEPS[preset],
-        "distribution_fraction": 0.0,
-    }
-    cells = [
-        Cell("QR-SRM", risk, seed, settings)
-        for seed in options.seeds_or()
-        for risk in RISKS
-        if options.wants(agent_label("QR-SRM", risk))
-    ]
-    return [
-        one
-        for one in cells
-        if not is_done(rows, ENVIRONMENT, one, options)
-        or not select(returns, objective=one.objective, seed=one.seed)
-    ]
+def study(options: Options, preset: str) -> Study:
+    """Its agents, seed by seed."""
+    timesteps = TIMESTEPS[preset]
+    settings = {"gamma": GAMMA, "total_timesteps": timesteps, "distribution_fraction": 0.0}
+    return Study(
+        name=f"american-put-{preset}",
+        command=f"downside reproduce put --preset {preset}",
+        env=ENVIRONMENT,
+        cells=[
+            Cell("QR-SRM", risk, seed, {"preset": preset, **settings})
+            for seed in options.seeds_or()
+            for risk in RISKS
+            if options.wants(agent_label("QR-SRM", risk))
+        ],
+        measures=RISKS,
+        order=lambda row: (RISKS.index(row["objective"]), int(row["seed"])),
+        options=options,
+        parts={"-returns": Trained.returns},
+        extra=lambda one: {"boundary": _written(boundary(one.agent))},
+        facts={"gamma": GAMMA, "preset": preset, "total_timesteps": timesteps},
+    )
 
 
 # --- boundaries -------------------------------------------------------------------------------
@@ -152,13 +112,13 @@ def boundary(agent: Agent) -> Float[np.ndarray, " periods"]:
     return edge
 
 
-def _rounded(price: float) -> float | None:
-    return None if np.isnan(price) else round(float(price), 4)
+def _written(prices: Sequence[float] | Float[np.ndarray, " periods"]) -> str:
+    return json.dumps([None if np.isnan(price) else round(float(price), 4) for price in prices])
 
 
 def _edge_of_plan(plan: Plan) -> Row:
     assert plan.boundary is not None
-    return {"boundary": json.dumps([_rounded(price) for price in plan.boundary])}
+    return {"boundary": _written(plan.boundary)}
 
 
 def edge(text: str) -> Float[np.ndarray, " periods"]:

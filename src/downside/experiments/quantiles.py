@@ -10,7 +10,6 @@ N changes nothing but the distribution that is learned afterwards. Here it score
 quantiles, with the settings that QR-DQN has in that preset: what sets the two apart is (s, c).
 """
 
-from pathlib import Path
 from typing import Any
 
 import jax
@@ -21,24 +20,10 @@ from downside.agents.memoryless import AbstractMemoryless
 from downside.experiments import _cost
 from downside.experiments._options import Options
 from downside.experiments._quantile_figure import draw
-from downside.experiments._study import (
-    Row,
-    read_rows,
-    select,
-    values,
-    with_agent,
-    write_about,
-    write_rows,
-)
+from downside.experiments._rows import Row, select, values
+from downside.experiments._study import Study
 from downside.experiments._tables import show, terminal
-from downside.experiments._training import (
-    EPISODES,
-    QUICK_EPISODES,
-    Cell,
-    Trained,
-    is_done,
-    train_cells,
-)
+from downside.experiments._training import Cell, Trained
 from downside.experiments.optimum import ENVIRONMENT, GAMMA
 from downside.train import Agent
 from downside.train.policy import Policy
@@ -48,8 +33,6 @@ DQN_COUNTS, QUICK_DQN_COUNTS = (50, 200), (10,)
 OBJECTIVE = "cvar(1.0)"
 MEASURES = (OBJECTIVE, "cvar(0.5)", "cvar(0.2)")
 SEEDS = (0, 1, 2)
-KEYS = ("algorithm", "quantiles", "seed")
-FILES = ("", "-returns", "-curves")
 
 
 def main(options: Options) -> bool:
@@ -57,74 +40,52 @@ def main(options: Options) -> bool:
     counts = QUICK_COUNTS if options.quick else COUNTS
     cost = _cost.measured(options.folder / "quantiles-cost.csv", counts, quick=options.quick)
     for preset in options.presets:
-        kept = [read_rows(path) for path in paths(options.folder, preset)]
-        cells = missing(options, preset)
-        for one in train_cells(ENVIRONMENT, cells, f"quantiles, {preset}", options, start_returns):
-            # The values last: an agent whose values are there is complete.
-            parts = (one.rows(*MEASURES), one.returns(), _curve(one))
-            for i, new in reversed(list(enumerate(parts))):
-                count = one.agent.settings.quantiles
-                own = [{"algorithm": row["algorithm"], "quantiles": count, **row} for row in new]
-                # Read again: another command may have written other agents in the meantime.
-                kept[i] = with_agent(read_rows(paths(options.folder, preset)[i]), own, *KEYS)
-                kept[i].sort(key=_order)
-                write_rows(paths(options.folder, preset)[i], kept[i])
-            write_about(
-                paths(options.folder, preset)[0].with_suffix(".json"),
-                f"downside reproduce quantiles --preset {preset}",
-                environment=ENVIRONMENT,
-                gamma=GAMMA,
-                preset=preset,
-                changes={name: _plain(value) for name, value in _settings(preset, 0).items()},
-                seeds=sorted({int(row["seed"]) for row in kept[0]}),
-                episodes=QUICK_EPISODES if options.quick else EPISODES,
-            )
-        if kept[0]:
-            _show(kept[0], preset)
-            draw((kept[0], kept[1], kept[2], cost), options.folder, preset)
+        made = study(options, preset)
+        rows = made.train(f"quantiles, {preset}", start_returns)
+        if rows:
+            _show(rows, preset)
+            draw((rows, made.rows("-returns"), made.rows("-curves"), cost), options.folder, preset)
     return True
 
 
-def paths(folder: Path, preset: str) -> list[Path]:
-    """Where the values, the returns and the course of training are written."""
-    return [folder / f"quantiles-{preset}{file}.csv" for file in FILES]
+def studies(options: Options) -> list[Study]:
+    """One for each preset."""
+    return [study(options, preset) for preset in options.presets]
 
 
-def remaining(options: Options) -> int:
-    """How many agents are still to be trained."""
-    return sum(len(missing(options, preset)) for preset in options.presets)
-
-
-def missing(options: Options, preset: str) -> list[Cell]:
-    """The agents that are not in the file, those with few quantiles first: they are quick."""
-    rows = read_rows(paths(options.folder, preset)[0])
+def study(options: Options, preset: str) -> Study:
+    """Its agents, seed by seed, those with few quantiles first: they are quick."""
     ours = QUICK_COUNTS if options.quick else COUNTS
     theirs = QUICK_DQN_COUNTS if options.quick else DQN_COUNTS
     agents = sorted([(n, "QR-SRM") for n in ours] + [(n, "QR-DQN") for n in theirs])
-    cells = [
-        Cell(
-            algorithm,
-            OBJECTIVE,
-            seed,
-            _settings(preset, count) if algorithm == "QR-SRM" else _common(preset, count),
-            label=f"{algorithm}, {count} quantiles",
-        )
-        for seed in options.seeds_or(SEEDS)
-        for count, algorithm in agents
-        if options.wants(f"{algorithm}, {count} quantiles")
-    ]
-    return [
-        one
-        for one in cells
-        if not is_done(
-            rows,
-            ENVIRONMENT,
-            one,
-            options,
-            algorithm=one.algorithm,
-            quantiles=one.settings["quantiles"],
-        )
-    ]
+    return Study(
+        name=f"quantiles-{preset}",
+        command=f"downside reproduce quantiles --preset {preset}",
+        env=ENVIRONMENT,
+        cells=[
+            Cell(
+                algorithm,
+                OBJECTIVE,
+                seed,
+                _settings(preset, count) if algorithm == "QR-SRM" else _common(preset, count),
+                label=f"{algorithm}, {count} quantiles",
+                entries={"quantiles": count},
+            )
+            for seed in options.seeds_or(SEEDS)
+            for count, algorithm in agents
+            if options.wants(f"{algorithm}, {count} quantiles")
+        ],
+        measures=MEASURES,
+        order=lambda row: (row["algorithm"], int(row["quantiles"]), int(row["seed"])),
+        options=options,
+        keys=("algorithm", "quantiles", "seed"),
+        parts={"-returns": Trained.returns, "-curves": _curve},
+        facts={
+            "gamma": GAMMA,
+            "preset": preset,
+            "changes": {name: _plain(value) for name, value in _settings(preset, 0).items()},
+        },
+    )
 
 
 def _common(preset: str, count: int) -> dict[str, Any]:
@@ -138,10 +99,6 @@ def _settings(preset: str, count: int) -> dict[str, Any]:
 
 def _plain(value: Any) -> Any:
     return list(value) if isinstance(value, tuple) else value
-
-
-def _order(row: Row) -> tuple[str, int, int]:
-    return str(row["algorithm"]), int(row["quantiles"]), int(row["seed"])
 
 
 def start_returns(agent: Agent) -> Float[np.ndarray, " N"]:
@@ -164,8 +121,7 @@ def _curve(one: Trained) -> list[Row]:
         moved = np.abs(one.watched[i] - one.watched[i - 1]).mean() if i else np.nan
         out.append(
             {
-                "algorithm": one.cell.algorithm,
-                "seed": one.cell.seed,
+                **one.cell.row(),
                 "timesteps": int(entry["timesteps"]),
                 "seconds": round(entry["seconds"] - compiling, 2),
                 "value": round(entry["mean"], 5),

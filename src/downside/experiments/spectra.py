@@ -6,7 +6,6 @@ Writes `results/spectra-PRESET.csv` (each agent by each measure) and `spectra-PR
 `figures/spectra-PRESET`.
 """
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,24 +13,10 @@ import numpy as np
 from downside.experiments._book import difference
 from downside.experiments._figures import agent_words, colour, density, picture, words
 from downside.experiments._options import Options
-from downside.experiments._study import (
-    Row,
-    read_rows,
-    select,
-    values,
-    with_agent,
-    write_about,
-    write_rows,
-)
+from downside.experiments._rows import Row, select, values
+from downside.experiments._study import Study
 from downside.experiments._tables import show, terminal
-from downside.experiments._training import (
-    EPISODES,
-    QUICK_EPISODES,
-    Cell,
-    agent_label,
-    is_done,
-    train_cells,
-)
+from downside.experiments._training import Cell, Trained, agent_label
 from downside.experiments.optimum import ENVIRONMENT, GAMMA, optimum, solve_all
 from downside.risk import parse
 
@@ -47,60 +32,41 @@ def main(options: Options) -> bool:
         solve_all(path, "downside reproduce spectra", ENVIRONMENT, GAMMA, OBJECTIVES, options)
     leads = True
     for preset in options.presets:
-        path, returns_path = paths(options.folder, preset)
-        rows, returns = read_rows(path), read_rows(returns_path)
-        cells = missing(options, preset)
-        for one in train_cells(ENVIRONMENT, cells, f"spectra, {preset}", options):
-            # Read again: another command may have written other agents in the meantime.
-            rows, returns = read_rows(path), read_rows(returns_path)
-            rows = with_agent(rows, one.rows(*OBJECTIVES), "objective", "seed")
-            returns = with_agent(returns, one.returns(), "objective", "seed")
-            for where, what in ((returns_path, returns), (path, rows)):
-                what.sort(key=lambda row: (OBJECTIVES.index(row["objective"]), int(row["seed"])))
-                write_rows(where, what)
-            write_about(
-                path.with_suffix(".json"),
-                f"downside reproduce spectra --preset {preset}",
-                environment=ENVIRONMENT,
-                gamma=GAMMA,
-                preset=preset,
-                seeds=sorted({int(row["seed"]) for row in rows}),
-                episodes=QUICK_EPISODES if options.quick else EPISODES,
-            )
+        made = study(options, preset)
+        rows = made.train(f"spectra, {preset}")
         if rows:
             led = _show(rows, optimum(options.folder / "spectra-optimum.csv"), preset)
             leads &= led or preset == "paper"
             size, widths = (9.6, 3.8), {"width_ratios": (3, 2)}
-            with picture(options.folder, f"spectra-{preset}", 1, 2, size, **widths) as (_, axes):
-                _draw(axes[0, 0], axes[0, 1], rows, returns, preset)
+            with picture(options.folder, made.name, 1, 2, size, **widths) as (_, axes):
+                _draw(axes[0, 0], axes[0, 1], rows, made.rows("-returns"), preset)
     return leads or options.quick
 
 
-def paths(folder: Path, preset: str) -> tuple[Path, Path]:
-    """Where the values and the returns are written."""
-    return folder / f"spectra-{preset}.csv", folder / f"spectra-{preset}-returns.csv"
+def studies(options: Options) -> list[Study]:
+    """One for each preset."""
+    return [study(options, preset) for preset in options.presets]
 
 
-def remaining(options: Options) -> int:
-    """How many agents are still to be trained."""
-    return sum(len(missing(options, preset)) for preset in options.presets)
-
-
-def missing(options: Options, preset: str) -> list[Cell]:
-    """The agents whose values or returns are not in the files."""
-    rows, returns = map(read_rows, paths(options.folder, preset))
-    cells = [
-        Cell("QR-SRM", objective, seed, {"preset": preset, "distribution_fraction": 0.0})
-        for seed in options.seeds_or()
-        for objective in OBJECTIVES
-        if options.wants(agent_label("QR-SRM", objective))
-    ]
-    return [
-        one
-        for one in cells
-        if not is_done(rows, ENVIRONMENT, one, options)
-        or not select(returns, objective=one.objective, seed=one.seed)
-    ]
+def study(options: Options, preset: str) -> Study:
+    """Its agents, seed by seed."""
+    settings = {"preset": preset, "distribution_fraction": 0.0}
+    return Study(
+        name=f"spectra-{preset}",
+        command=f"downside reproduce spectra --preset {preset}",
+        env=ENVIRONMENT,
+        cells=[
+            Cell("QR-SRM", objective, seed, settings)
+            for seed in options.seeds_or()
+            for objective in OBJECTIVES
+            if options.wants(agent_label("QR-SRM", objective))
+        ],
+        measures=OBJECTIVES,
+        order=lambda row: (OBJECTIVES.index(row["objective"]), int(row["seed"])),
+        options=options,
+        parts={"-returns": Trained.returns},
+        facts={"gamma": GAMMA, "preset": preset},
+    )
 
 
 def _show(rows: list[Row], best: dict[str, float], preset: str) -> bool:

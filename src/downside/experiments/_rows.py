@@ -1,0 +1,70 @@
+"""Results as rows that grow in a CSV file, with how they were made beside them."""
+
+import csv
+import importlib.metadata
+import io
+import json
+import platform
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float
+
+from downside._files import write_text
+from downside._machine import cores
+
+Row = dict[str, Any]
+
+
+def read_rows(path: Path) -> list[Row]:
+    """The rows of a CSV file; none if there is no such file."""
+    if not path.exists():
+        return []
+    with path.open(encoding="utf-8", newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def write_rows(path: Path, rows: Sequence[Row]) -> None:
+    """Writes all rows, whole or not at all."""
+    text = io.StringIO()
+    columns = list(dict.fromkeys(name for row in rows for name in row))
+    writer = csv.DictWriter(text, columns, lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    write_text(path, text.getvalue())
+
+
+def with_agent(rows: Sequence[Row], new: Sequence[Row], *keys: str) -> list[Row]:
+    """The rows with those of one agent replaced; `keys` say which are the agent's."""
+    agent = [str(new[0][key]) for key in keys]
+    return [row for row in rows if [str(row[key]) for key in keys] != agent] + list(new)
+
+
+def select(rows: Sequence[Row], **wanted: Any) -> list[Row]:
+    """The rows with these entries."""
+    return [
+        row for row in rows if all(str(row[name]) == str(value) for name, value in wanted.items())
+    ]
+
+
+def values(rows: Sequence[Row], **wanted: Any) -> Float[np.ndarray, " seeds"]:
+    """The value of each seed's agent, among the rows with these entries."""
+    own = sorted(select(rows, **wanted), key=lambda row: int(row["seed"]))
+    return np.array([float(row["value"]) for row in own])
+
+
+def write_about(path: Path, command: str, **facts: Any) -> None:
+    """Writes beside the rows how they were made."""
+    about = {
+        "command": command,
+        **facts,
+        "versions": {
+            name: importlib.metadata.version(name)
+            for name in ("downside", "jax", "equinox", "optax", "numpy")
+        },
+        "python": platform.python_version(),
+        "cores": cores(),
+    }
+    write_text(path, json.dumps(about, indent=2) + "\n")
