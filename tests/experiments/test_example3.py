@@ -1,6 +1,5 @@
 """Example 3 with an agent that takes a second to train."""
 
-import csv
 import json
 
 import pytest
@@ -8,7 +7,8 @@ import pytest
 import downside as ds
 from downside.experiments import example3
 from downside.experiments._options import Options
-from downside.experiments._rows import write_rows
+from downside.experiments._rows import read_rows, write_rows
+from downside.experiments._training import fingerprint
 
 from ..train.tiny import ENV, TINY, TWO
 
@@ -41,18 +41,29 @@ def test_a_trade_is_a_number(name, amount):
     assert example3._amount(name) == amount
 
 
-def test_rows_can_be_written(stories, tmp_path):
-    from downside.experiments._rows import write_rows
-
-    learned, _ = stories
-    table = [{k: v for k, v in row.items() if not isinstance(v, list)} for row in learned.rows()]
-    write_rows(tmp_path / "rows.csv", table)
-    with (tmp_path / "rows.csv").open(encoding="utf-8", newline="") as file:
-        assert len(list(csv.DictReader(file))) == 4
+def test_every_step_is_written_with_its_true_level(stories, tmp_path):
+    learned, true = stories
+    write_rows(tmp_path / "rows.csv", example3.table(learned, true))
+    rows = read_rows(tmp_path / "rows.csv")
+    assert [float(row["true_level"]) for row in rows] == [step.level for step in true.steps]
+    assert [float(row["level"]) for row in rows] == [step.level for step in learned.steps]
 
 
-def test_an_example_that_failed_its_checks_still_fails_when_it_is_there(tmp_path):
+def test_an_example_that_failed_its_checks_still_fails_when_it_is_there(monkeypatch, tmp_path):
+    options = Options(results=tmp_path, preset="default")
+    settings = fingerprint(example3._agent(options, "default"), quick=False)
     for checks, fine in (("does not hold", False), ("nearly holds", True)):
-        write_rows(tmp_path / "example3.csv", [{"level": 0.5}])
-        (tmp_path / "example3.json").write_text(json.dumps({"checks": checks}))
-        assert example3.main(Options(results=tmp_path)) == fine
+        write_rows(tmp_path / "example3-default.csv", [{"level": 0.5}])
+        about = {"checks": checks, "settings": settings}
+        (tmp_path / "example3-default.json").write_text(json.dumps(about))
+        assert example3.main(options) == fine
+    # Made with other settings, it does not count.
+    about = {"checks": "holds", "settings": "0badcafe"}
+    (tmp_path / "example3-default.json").write_text(json.dumps(about))
+    monkeypatch.setattr(ds.QRSRM, "learn", _interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        example3.main(options)
+
+
+def _interrupted(*arguments, **named):
+    raise KeyboardInterrupt

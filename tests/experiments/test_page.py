@@ -1,6 +1,7 @@
 """`docs/reproduction.md`: what is on it, whatever has been run."""
 
 import json
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -9,11 +10,14 @@ import pytest
 from downside.experiments import _run, page
 from downside.experiments._book import Book
 from downside.experiments._options import Options
+from downside.experiments._page import Page
 from downside.experiments._paper import paper_table
 from downside.experiments._rows import write_rows
+from downside.experiments.lunar import SB3, SB3_TIMESTEPS
 
 from .rows import a_row
 
+ROOT = Path(__file__).parents[2]
 MEASURES = paper_table("mean_reversion").measures
 
 
@@ -43,6 +47,17 @@ def test_the_page_has_our_figures_beside_the_paper_s(tmp_path):
     assert (tmp_path / "figures" / "mean-reversion.png").exists()
 
 
+def test_the_committed_page_is_that_of_the_committed_results():
+    path = ROOT / "docs" / "reproduction.md"
+    assert Page(ROOT / "results", path).text() == path.read_text(), "downside reproduce page"
+
+
+def test_the_page_has_the_figures_of_the_examples(tmp_path):
+    text = Page(tmp_path, tmp_path / "page.md").text()
+    assert "| ρ(G) | 5.5875 | 5.5875 |" in text
+    assert "| ξ | 1.22 | 1.2200 |" in text
+
+
 def test_an_experiment_that_differs_is_an_error_after_the_page(monkeypatch, tmp_path):
     module = SimpleNamespace(main=lambda options: False)
     monkeypatch.setattr(_run, "load", lambda name: page if name == "page" else module)
@@ -54,7 +69,7 @@ def test_an_experiment_that_differs_is_an_error_after_the_page(monkeypatch, tmp_
 def test_what_the_paper_does_not_say_stands_apart(tmp_path):
     page.main(Options(results=tmp_path))
     said, _, hoped = (tmp_path / "reproduction.md").read_text().partition("does not say in words")
-    beats = "QR-SRM(1.0) beats QR-DQN on every measure"
+    beats = "QR-SRM(1.0) beats QR-DQN by various measures"
     leads = "no agent is better by `cvar(0.2)` than QR-SRM for it"
     assert beats in said
     assert beats not in hoped
@@ -68,3 +83,50 @@ def test_the_price_of_a_boundary_does_not_hang_on_one_time(tmp_path):
     write_rows(tmp_path / "american-put-default.csv", [row])
     found = Book(tmp_path).values("put", "default", "QR-SRM cvar(0.6)", "boundary")
     np.testing.assert_allclose(found, [0.7])
+
+
+# --- parts ------------------------------------------------------------------------------------
+
+
+def test_figures_near_the_paper_s_are_counted(tmp_path):
+    near = a_row("QR-SRM", "cvar(0.5)", 0, "cvar(0.5)", 0.33)  # 0.27 ± 0.03
+    far = a_row("QR-SRM", "cvar(0.5)", 0, "cvar(1.0)", 0.98)  # 0.78 ± 0.02
+    write_rows(tmp_path / "mean-reversion-paper.csv", [near, far])
+    text = Page(tmp_path, tmp_path / "page.md").text()
+    assert "In the preset `paper` (1 seeds), 1 of 2 figures lie within two" in text
+    assert "The farthest: QR-SRM cvar(0.5) by `cvar(1.0)` +0.20." in text
+
+
+def test_prices_of_boundaries_are_the_middle_ones_beside_the_optimum(tmp_path):
+    rows = []
+    for seed, edge in enumerate(([0.7, None], [0.8, None], [0.9, 0.5])):
+        row = a_row("QR-SRM", "cvar(0.6)", seed, "cvar(0.6)", 0.1)
+        rows.append({**row, "boundary": json.dumps(edge)})
+    write_rows(tmp_path / "american-put-default.csv", rows)
+    best = {"plan": "cvar(0.6)", "measure": "cvar(0.6)", "value": 0.2, "boundary": "[0.81, 0.82]"}
+    write_rows(tmp_path / "american-put-optimum.csv", [best])
+    text = Page(tmp_path, tmp_path / "page.md").text()
+    assert "| QR-SRM `cvar(0.6)`, preset default | 0.800 | never |" in text
+    assert "| the optimum, `cvar(0.6)` | 0.810 | 0.820 |" in text
+
+
+def test_the_lander_is_compared_at_as_many_steps(tmp_path):
+    rows = [
+        {"row": "QR-DQN", "seed": 0, "measure": measure, "value": 40.0, "seconds": 1.0}
+        for measure in SB3
+    ]
+    write_rows(tmp_path / f"lunar-lander-default-{SB3_TIMESTEPS}.csv", rows)
+    text = Page(tmp_path, tmp_path / "page.md").text()
+    assert "| QR-DQN | 40.0 (one seed) |" in text
+    assert "| stable-baselines3-contrib, one run | 43.6 | 20.1 | 4.2 | 23.9 |" in text
+
+
+def test_cvar_at_any_level_comes_from_the_returns_that_are_there(tmp_path):
+    key = {"algorithm": "QR-SRM", "quantiles": 10, "seed": 0}
+    write_rows(
+        tmp_path / "quantiles-default-returns.csv",
+        [{**key, "rank": (i + 0.5) / 4, "value": i} for i in range(4)],
+    )
+    book = Book(tmp_path)
+    found = book.values("quantiles", "default", "QR-SRM, 10 quantiles", "cvar(0.5)")
+    np.testing.assert_allclose(found, [0.5])  # the mean of 0 and 1

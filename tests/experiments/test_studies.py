@@ -32,7 +32,7 @@ def test_what_made_the_rows_stands_beside_them(tmp_path):
     about = json.loads((tmp_path / "rows.json").read_text())
     assert about["command"] == "downside reproduce put"
     assert about["seeds"] == [0, 1]
-    assert about["versions"]["downside"] == ds.__version__
+    assert about["made_with"][0]["versions"]["downside"] == ds.__version__
 
 
 def test_the_values_of_an_objective_are_those_of_its_seeds():

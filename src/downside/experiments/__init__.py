@@ -25,6 +25,7 @@ PAPER = NAMES[:-3]
 def load(name: str) -> ModuleType:
     """The experiment: a module whose `main(options)` says whether its figures are right.
 
-    If it trains agents in cells, `remaining(options)` says how many are still to be trained.
+    If it trains agents, its `studies(options)` are the studies that they belong to; the lander's
+    `remaining(options)` says how many are still to be trained.
     """
     return importlib.import_module(f"downside.experiments.{name.replace('-', '_')}")

@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Float
 
 from downside.evaluation.seeds import difference_interval, mean_interval
-from downside.experiments._rows import Row, read_rows, select, values
+from downside.experiments._rows import Row, read_about, read_rows, select, values
 from downside.experiments._training import agent_of
 
 RESAMPLES, CONFIDENCE = 10_000, 0.95
@@ -48,8 +48,7 @@ class Book:
 
     def about(self, study: str, preset: str) -> dict[str, Any]:
         """How they were made."""
-        path = self.path(study, preset).with_suffix(".json")
-        return json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+        return read_about(self.path(study, preset).with_suffix(".json"))
 
     def optimum_path(self, study: str) -> Path:
         """Where the planner's values are."""
@@ -116,7 +115,7 @@ def seconds(rows: Sequence[Row]) -> float:
     """What all agents, or plans, together took."""
     names = ("algorithm", "objective", "row", "choice", "quantiles", "plan", "seed")
     taken = {tuple(row.get(name) for name in names): row.get("seconds") for row in rows}
-    return sum(float(one) for one in taken.values() if one)
+    return float(sum(float(one) for one in taken.values() if one))
 
 
 def mean_range(values: Sequence[float] | Float[np.ndarray, " seeds"]) -> Range:

@@ -28,7 +28,7 @@ class Claim:
     """A sentence of the paper, or one like it, as comparisons of agents.
 
     "better": the first of every pair is better. "alike": no pair differs by more than the paper's
-    seeds do. "leads": the second of no pair is better.
+    seeds do. "leads": the second of no pair is better, by more than the paper's seeds differ.
     """
 
     says: str
@@ -37,6 +37,8 @@ class Claim:
     pairs: tuple[Pair, ...]
     hoped: bool = False
     """Whether one would only hope for it: the paper does not say it."""
+    margin: float | None = None
+    """By how much seeds differ; if None, the deviations of the paper's table, or 0 without one."""
 
 
 class Verdict(NamedTuple):
@@ -49,7 +51,7 @@ class Verdict(NamedTuple):
     found: Range | None
     """Its difference."""
     paper: float | None
-    """The difference in the paper's table; of several, the smallest."""
+    """The same difference in the paper's table, if it has one."""
 
 
 def judge(claim: Claim, book: Book, preset: str) -> Verdict:
@@ -59,7 +61,7 @@ def judge(claim: Claim, book: Book, preset: str) -> Verdict:
         ours = book.values(claim.study, preset, pair.first, pair.measure)
         theirs = book.values(claim.study, preset, pair.second, pair.measure)
         if not ours.size or not theirs.size:
-            return Verdict("not yet run", claim.pairs[0], None, _paper(claim))
+            return Verdict("not yet run", pair, None, _paper(claim, pair))
         found = difference(ours, theirs)
         rank, slack = _judged(claim, pair, found)
         if found.seeds < LEAST_SEEDS:
@@ -67,19 +69,19 @@ def judge(claim: Claim, book: Book, preset: str) -> Verdict:
         judged.append((rank, slack, pair, found))
     rank, _, pair, found = min(judged, key=lambda one: one[:2])
     word = ("does not hold", "undecided", "holds")[rank]
-    return Verdict(word, pair, found, _paper(claim))
+    return Verdict(word, pair, found, _paper(claim, pair))
 
 
 def _judged(claim: Claim, pair: Pair, found: Range) -> tuple[int, float]:
     """0: does not hold, 1: undecided, 2: holds; and by how much it is on the safe side."""
+    margin = _margin(claim, pair)
     if claim.rule == "alike":
-        margin = _margin(claim, pair)
         outside = found.low > margin or found.high < -margin
         inside = -margin <= found.low and found.high <= margin
         return (0 if outside else 2 if inside else 1), margin - abs(found.value)
     if found.high < 0:
         return 0, found.value
-    ahead = found.value >= 0 if claim.rule == "leads" else found.low > 0
+    ahead = found.low >= -margin if claim.rule == "leads" else found.low > 0
     return (2 if ahead else 1), found.value
 
 
@@ -89,20 +91,20 @@ def _table(claim: Claim) -> PaperTable | None:
 
 def _margin(claim: Claim, pair: Pair) -> float:
     """The larger of the two standard deviations over seeds that the paper prints."""
+    if claim.margin is not None:
+        return claim.margin
     table = _table(claim)
-    assert table is not None, "only claims about the paper's tables can be of the kind 'alike'"
+    if table is None:
+        return 0.0
     return max(table.figures[one, pair.measure].deviation for one in pair[:2])
 
 
-def _paper(claim: Claim) -> float | None:
+def _paper(claim: Claim, pair: Pair) -> float | None:
     table = _table(claim)
     if table is None:
         return None
-    figures = table.figures
-    return min(
-        figures[first, measure].mean - figures[second, measure].mean
-        for first, second, measure in claim.pairs
-    )
+    first, second = (table.figures[one, pair.measure].mean for one in pair[:2])
+    return first - second
 
 
 # --- the claims -------------------------------------------------------------------------------
@@ -113,7 +115,9 @@ def _leads(
 ) -> Claim:
     own = f"QR-SRM {objective}"
     pairs = tuple(Pair(own, other, objective) for other in others if other != own)
-    return Claim(says, study, "leads", pairs, hoped)
+    # The paper's landers differ more from seed to seed than agents do: that would excuse all.
+    margin = 0.0 if study == "lunar" else None
+    return Claim(says, study, "leads", pairs, hoped, margin)
 
 
 def _alike(study: str, first: str, second: str, measure: str, says: str) -> Claim:
@@ -167,7 +171,7 @@ CLAIMS: tuple[Claim, ...] = (
         "QR-SRM(1.0) and QR-DQN are close in the mean",
     ),
     Claim(
-        "QR-SRM(1.0) beats QR-DQN on every measure",
+        "QR-SRM(1.0) beats QR-DQN by various measures: in its table, on every measure",
         "mean-reversion",
         "better",
         tuple(Pair("QR-SRM cvar(1.0)", "QR-DQN", one) for one in _TRADING.measures),
@@ -176,9 +180,18 @@ CLAIMS: tuple[Claim, ...] = (
         _leads(
             "mean-reversion",
             objective,
+            tuple(row for row in _TRADING.rows if not row.startswith("QR-SRM")),
+            f"QR-SRM is on top by `{objective}`: neither QR-CVaR, QR-iCVaR nor QR-DQN is better",
+        )
+        for objective in ("exponential(4)", "dual_power(2)", THREE)
+    ),
+    *(
+        _leads(
+            "mean-reversion",
+            objective,
             _TRADING.rows,
             f"no agent is better by `{objective}` than QR-SRM for it",
-            hoped=objective not in ("exponential(4)", "dual_power(2)", THREE),
+            hoped=True,
         )
         for objective in _TRADING.measures
     ),
@@ -209,6 +222,17 @@ CLAIMS: tuple[Claim, ...] = (
         "better",
         (Pair(_PUT[0], _PUT[1], "boundary"), Pair(_PUT[1], _PUT[2], "boundary")),
     ),
+    Claim(
+        "the put: and the smaller α, the higher CVaR(0.2) and the lower the mean",
+        "put",
+        "better",
+        (
+            Pair(_PUT[0], _PUT[1], FIFTH),
+            Pair(_PUT[1], _PUT[2], FIFTH),
+            Pair(_PUT[2], _PUT[1], MEAN),
+            Pair(_PUT[1], _PUT[0], MEAN),
+        ),
+    ),
     *(
         _leads(
             "spectra",
@@ -236,6 +260,16 @@ CLAIMS: tuple[Claim, ...] = (
         "quantiles",
         "better",
         tuple(Pair(_MANY, _DQN_MANY, f"cvar({level / 20})") for level in range(1, 21)),
+    ),
+    Claim(
+        "all numbers of quantiles, and QR-DQN, reach the same mean in as many steps",
+        "quantiles",
+        "alike",
+        tuple(
+            Pair(one, "QR-DQN, 50 quantiles", MEAN)
+            for one in (*(f"QR-SRM, {n} quantiles" for n in (10, 25, 50, 100, 200)), _DQN_MANY)
+        ),
+        margin=_TRADING.figures["QR-DQN", MEAN].deviation,
     ),
     _alike(
         "lunar",
@@ -280,7 +314,15 @@ CLAIMS: tuple[Claim, ...] = (
                 for other in _LANDER.rows
                 if other != f"QR-SRM {MIXED}"
             ),
+            margin=0.0,
         )
         for measure in (MIXED, FIFTH, HALF)
+    ),
+    _alike(
+        "lunar",
+        f"QR-SRM {MIXED}",
+        "QR-SRM cvar(1.0)",
+        MEAN,
+        "the lander: half mean, half worst 20% hardly costs anything in the mean",
     ),
 )

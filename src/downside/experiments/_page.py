@@ -1,19 +1,22 @@
 """`docs/reproduction.md`, written from what is in `results/`: every number beside the paper's."""
 
 import importlib.resources
-import json
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 from jinja2 import StrictUndefined, Template
 
+from downside.experiments import example1, example2, put, quantiles, spectra
 from downside.experiments._book import Book, Range, mean_range, seconds
 from downside.experiments._claims import CLAIMS, Claim, Verdict, judge
+from downside.experiments._cost import SCORINGS
 from downside.experiments._options import SEEDS
 from downside.experiments._paper import PaperTable, example3_levels, paper_table
-from downside.experiments._rows import read_rows, select, values
+from downside.experiments._rows import read_about, read_rows, select, values
 from downside.experiments.lunar import SB3, SB3_TIMESTEPS
 
 PRESETS = ("default", "paper")
@@ -25,6 +28,8 @@ STUDIES = {
     "lunar": "table 3",
 }
 """Where the paper has each of them."""
+ROUNDING = 0.005
+"""By how much the paper's figures may be off, as it prints two digits."""
 
 
 class Page:
@@ -45,6 +50,7 @@ class Page:
             made={study: self._made(study) for study in STUDIES},
             claims=self._claims(hoped=False),
             hopes=self._claims(hoped=True),
+            examples=self._examples(),
             example3=self._example3(),
             put=self._put(),
             trading=self._trading(),
@@ -62,40 +68,68 @@ class Page:
         lines = []
         for claim in (one for one in CLAIMS if one.hoped == hoped):
             found = [judge(claim, self.book, preset) for preset in PRESETS]
-            words = [_verdict(claim, one) for one in found]
-            paper = "" if found[0].paper is None else f"{found[0].paper:+.2f}"
-            lines.append([_escaped(claim.says), paper, *words])
-        said, figures = ("one would hope", "the paper's") if hoped else ("it says", "its figures")
-        header = (said, figures, "preset default", "preset paper")
+            lines.append([_escaped(claim.says), *(_verdict(claim, one) for one in found)])
+        header = ("one would hope" if hoped else "it says", "preset default", "preset paper")
         return _table(header, lines)
 
+    def _examples(self) -> str:
+        parts = []
+        for number, example in ((1, example1), (2, example2)):
+            lines = [[name, paper, ours] for name, paper, ours, _ in example.comparison().rows]
+            header = (f"example {number} (`downside reproduce example{number}`)", "paper", "ours")
+            parts.append(_table(header, lines))
+        return "\n".join(parts)
+
     def _example3(self) -> str:
-        path = self.folder / "example3.csv"
-        rows = read_rows(path)
-        if not rows:
-            return _not_run("downside reproduce example3")
         paper = [f"{level:.3f}" for level in example3_levels()]
-        table = [
-            ["the paper's agent in its episode", *paper],
-            ["our agent in its episode, learned", *(_number(row["level"], 3) for row in rows)],
-            ["the same, true", *(_number(row["true_level"], 3) for row in rows)],
-        ]
-        steps = [str(i) for i in range(max(len(rows), len(paper)))]
-        table = [line + [""] * (len(steps) + 1 - len(line)) for line in table]
-        said = f"Made by `downside reproduce example3`: {self._link(path)}."
-        figure = self._figure(
-            "example3", "Returns still to come, totals, and the level at each step"
-        )
-        return f"{said}\n\n{_table(('level α at step', *steps), table)}{figure}"
+        lines, said, figures, steps = [["the paper's agent in its episode", *paper]], [], "", 0
+        for preset in PRESETS:
+            path, command = (
+                self.folder / f"example3-{preset}.csv",
+                f"downside reproduce example3 --preset {preset}",
+            )
+            rows = read_rows(path)
+            if not rows:
+                said.append(_not_run(command))
+                continue
+            said.append(f"Made by `{command}`: {self._link(path)}.")
+            steps = max(steps, len(rows), len(paper))
+            words = f"our agent, preset {preset}, in its episode: learned"
+            lines.append([words, *(_number(row["level"], 3) for row in rows)])
+            lines.append(["the same, true", *(_number(row["true_level"], 3) for row in rows)])
+            title = f"Returns still to come, totals, and the level at each step, preset {preset}"
+            figures += self._figure(f"example3-{preset}", title)
+        if not steps:
+            return " ".join(said)
+        lines = [line + [""] * (steps + 1 - len(line)) for line in lines]
+        header = ("level α at step", *map(str, range(steps)))
+        return f"{' '.join(said)}\n\n{_table(header, lines)}{figures}"
 
     def _put(self) -> str:
-        measures = ("cvar(0.2)", "cvar(0.6)", "cvar(1.0)")
-        parts = self._own_measures("put", measures)
+        parts = self._own_measures("put", put.RISKS)
+        parts += ["", self._boundaries()]
         for preset in PRESETS:
             parts.append(
                 self._figure(f"american-put-{preset}", f"Payoffs and boundaries, {preset}")
             )
         return "\n".join(parts)
+
+    def _boundaries(self) -> str:
+        """The price at which the put is exercised, at each time."""
+        plans, lines, periods = read_rows(self.book.optimum_path("put")), [], 0
+        for preset in PRESETS:
+            rows = self.book.rows("put", preset)
+            for risk in put.RISKS:
+                edges = put.boundaries(rows, risk)
+                if len(edges):
+                    periods = edges.shape[1]
+                    middle = put.median(edges)
+                    lines.append([f"QR-SRM `{risk}`, preset {preset}", *map(_price, middle)])
+        for risk in put.RISKS if lines else ():
+            best = put.planned(plans, risk, periods)
+            lines.append([f"the optimum, `{risk}`", *map(_price, best)])
+        header = ("exercised at this price or below it, at time", *map(str, range(periods)))
+        return _table(header, lines) if lines else ""
 
     def _trading(self) -> str:
         table = paper_table("mean_reversion")
@@ -106,34 +140,32 @@ class Page:
         return "\n".join(parts)
 
     def _spectra(self) -> str:
-        from downside.experiments.spectra import OBJECTIVES
-
-        parts = self._own_measures("spectra", OBJECTIVES)
+        parts = self._own_measures("spectra", spectra.OBJECTIVES)
         for preset in PRESETS:
             parts.append(self._figure(f"spectra-{preset}", f"Returns and spectra, preset {preset}"))
         return "\n".join(parts)
 
     def _quantiles(self) -> str:
-        parts, book = [], self.book
-        agents = [f"QR-SRM, {n} quantiles" for n in (10, 25, 50, 100, 200)]
-        agents += [f"QR-DQN, {n} quantiles" for n in (50, 200)]
-        measures = ("cvar(1.0)", "cvar(0.5)", "cvar(0.2)")
+        parts, book, measures = [], self.book, quantiles.MEASURES
         for preset in PRESETS:
-            lines = []
-            for agent in agents:
+            rows, lines = book.rows("quantiles", preset), []
+            agents = sorted({(row["algorithm"], int(row["quantiles"])) for row in rows})
+            for algorithm, count in reversed(agents):
+                agent = f"{algorithm}, {count} quantiles"
                 found = [book.range("quantiles", preset, agent, one) for one in measures]
-                if found[0] is not None:
-                    cells = ["" if one is None else _interval(one, seeds=1) for one in found]
-                    lines.append([agent, *cells, str(found[0].seeds)])
+                cells = ["" if one is None else _interval(one, seeds=1) for one in found]
+                seeds = "" if found[0] is None else str(found[0].seeds)
+                lines.append([agent, *cells, seeds])
             if lines:
+                optima = [book.optimum("mean-reversion", one) for one in measures]
+                best = ["-" if one is None else f"{one:.3f}" for one in optima]
+                lines.append(["the optimum of each measure", *best, ""])
                 header = (f"preset {preset}", *(f"`{one}`" for one in measures), "seeds")
                 parts += ["", _table(header, lines)]
                 parts.append(self._figure(f"quantiles-{preset}", f"Six panels, preset {preset}"))
         return "\n".join(parts)
 
     def _cost(self) -> str:
-        from downside.experiments._cost import SCORINGS
-
         path = self.folder / "quantiles-cost.csv"
         rows = read_rows(path)
         if not rows:
@@ -186,8 +218,9 @@ class Page:
             "",
             "What a user would take instead is QR-DQN of stable-baselines3-contrib (three layers "
             "of 128, 50 quantiles, batches of 128, learning rate 1.5e-3 declining to 0, an update "
-            f"for four steps). Ours after as many steps, {seeds} seeds (`downside reproduce lunar "
-            f"--preset default --timesteps {SB3_TIMESTEPS} --only QR-DQN`):",
+            "for four steps); its figures are of one run that is not part of this repository. Ours "
+            f"after as many steps, {seeds} seeds (`downside reproduce lunar --preset default "
+            f"--timesteps {SB3_TIMESTEPS} --only QR-DQN`):",
             "",
             _table(header, [["QR-DQN", *cells], theirs]),
         ]
@@ -196,16 +229,21 @@ class Page:
         """Everything there is in the folder, with the command that made it."""
         lines = []
         for path in sorted(self.folder.glob("*.json")):
-            about, csv = json.loads(path.read_text(encoding="utf-8")), path.with_suffix(".csv")
+            about, csv = read_about(path), path.with_suffix(".csv")
             seeds = " ".join(map(str, about.get("seeds", ())))
             command = about["command"] + (f" --seeds {seeds}" if seeds else "")
             minutes = seconds(read_rows(csv)) / 60
-            versions = ", ".join(f"{name} {what}" for name, what in about["versions"].items())
-            machine = f"{about.get('cores', '?')} cores, Python {about['python']}"
             time = f"{minutes / 60:.1f} h" if minutes >= 60 else f"{minutes:.0f} min"
-            time = time if minutes else ""
-            lines.append([self._link(csv), f"`{command}`", time, machine, versions])
-        header = ("results", "command", "wall time", "machine", "versions")
+            made = [_made_with(one) for one in about["made_with"]]
+            lines.append(
+                [
+                    self._link(csv),
+                    f"`{command}`",
+                    time if minutes else "",
+                    *("; ".join(dict.fromkeys(part)) for part in zip(*made, strict=True)),
+                ]
+            )
+        header = ("results", "command", "time", "machine", "versions")
         return _table(header, lines) if lines else "Nothing has been run yet."
 
     # --- tables -------------------------------------------------------------------------------
@@ -272,13 +310,14 @@ class Page:
 
     def _agreement(self, table: PaperTable) -> str:
         """How many figures of the preset `paper` are the paper's."""
-        near, far = 0, []
+        near, far, seeds = 0, [], set()
         for (row, measure), printed in table.figures.items():
             found = self.book.range("mean-reversion", "paper", row, measure)
             if found is None:
                 continue
+            seeds.add(found.seeds)
             gap = found.value - printed.mean
-            if abs(gap) <= 2 * printed.deviation + 0.005:
+            if abs(gap) <= 2 * printed.deviation + ROUNDING:
                 near += 1
             else:
                 far.append(
@@ -287,8 +326,9 @@ class Page:
         if not near + len(far):
             return ""
         said = (
-            f"In the preset `paper`, {near} of {near + len(far)} figures lie within two of the "
-            "paper's standard deviations of the paper's."
+            f"In the preset `paper` ({_range(seeds)} seeds), {near} of {near + len(far)} figures "
+            f"lie within two of the paper's standard deviations (and {ROUNDING}, since it rounds) "
+            "of the paper's."
         )
         if far:
             said += " The farthest: " + "; ".join(text for _, text in sorted(far)[-5:][::-1]) + "."
@@ -310,7 +350,7 @@ class Page:
         best = self.book.optimum_path(study)
         about = best.with_suffix(".json")
         if about.exists():
-            command = json.loads(about.read_text(encoding="utf-8"))["command"]
+            command = read_about(about)["command"]
             text += f" The optimum by `{command}`: {self._link(best)}."
         return text
 
@@ -323,6 +363,26 @@ class Page:
     def _figure(self, name: str, said: str) -> str:
         path = self.folder / "figures" / f"{name}.png"
         return f"\n![{said}]({self._relative(path)})\n" if path.exists() else ""
+
+
+def _made_with(one: dict[str, Any]) -> tuple[str, str]:
+    """Machine and versions, in words."""
+    count = one.get("cores")  # once it was not written down
+    cores = None if count is None else "1 core" if count == 1 else f"{count} cores"
+    machine = ", ".join(
+        part for part in (one.get("machine"), cores, f"Python {one['python']}") if part
+    )
+    versions = ", ".join(f"{name} {what}" for name, what in one["versions"].items())
+    return machine, f"{versions} (commit {one['commit']})" if one.get("commit") else versions
+
+
+def _range(numbers: Collection[int]) -> str:
+    low, high = min(numbers), max(numbers)
+    return str(low) if low == high else f"{low} to {high}"
+
+
+def _price(price: float) -> str:
+    return "never" if np.isnan(price) else f"{price:.3f}"
 
 
 _OURS = ("preset default", "of the optimum", "preset paper", "of the optimum")
@@ -353,8 +413,10 @@ def _verdict(claim: Claim, one: Verdict) -> str:
     by = f" by `{one.pair.measure}`" if len({pair.measure for pair in claim.pairs}) > 1 else ""
     versus = f" to {one.pair.second}" if len({pair.second for pair in claim.pairs}) > 1 else ""
     interval = f" [{found.low:+.3f}, {found.high:+.3f}]" if found.seeds > 1 else ""
-    said = f"**{one.word}**: {found.value:+.3f}{interval}{by}"
-    return _escaped(said + versus) + (f", {found.seeds} seed(s)" if found.seeds < 5 else "")
+    said = _escaped(f"**{one.word}**: {found.value:+.3f}{interval}{by}{versus}")
+    if found.seeds < len(SEEDS):
+        said += ", one seed" if found.seeds == 1 else f", {found.seeds} seeds"
+    return said if one.paper is None else f"{said} (paper {one.paper:+.2f})"
 
 
 def _escaped(text: str) -> str:

@@ -13,7 +13,7 @@ import numpy as np
 from jaxtyping import Float
 
 from downside._files import write_text
-from downside._machine import cores
+from downside._machine import commit, cores, machine
 
 Row = dict[str, Any]
 
@@ -55,16 +55,23 @@ def values(rows: Sequence[Row], **wanted: Any) -> Float[np.ndarray, " seeds"]:
     return np.array([float(row["value"]) for row in own])
 
 
+def read_about(path: Path) -> dict[str, Any]:
+    """What is written beside the rows; nothing if there is no such file."""
+    return json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+
+
 def write_about(path: Path, command: str, **facts: Any) -> None:
-    """Writes beside the rows how they were made."""
-    about = {
-        "command": command,
-        **facts,
+    """Writes beside the rows how they were made. What made earlier ones of them stays there."""
+    now = {
+        "commit": commit(),
         "versions": {
             name: importlib.metadata.version(name)
             for name in ("downside", "jax", "equinox", "optax", "numpy")
         },
         "python": platform.python_version(),
+        "machine": machine(),
         "cores": cores(),
     }
+    before = [one for one in read_about(path).get("made_with", ()) if one != now]
+    about = {"command": command, **facts, "made_with": [*before, now]}
     write_text(path, json.dumps(about, indent=2) + "\n")

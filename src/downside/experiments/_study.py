@@ -1,14 +1,15 @@
 """A study: agents that are trained one by one and written down, so that it can go on any time."""
 
 import dataclasses
-import json
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from downside._files import locked
 from downside.experiments._options import Options
 from downside.experiments._rows import (
     Row,
+    read_about,
     read_rows,
     select,
     with_agent,
@@ -66,28 +67,40 @@ class Study:
     def missing(self) -> list[Cell]:
         """The agents that are not there whole, with the settings that they would have now."""
         found = {part: self.rows(part) for part in ("", *self.parts)}
-        return [cell for cell in self.cells if not self._is_there(cell, found)]
+        diverged = self._about().get("diverged", {})
+        return [cell for cell in self.cells if not self._is_there(cell, found, diverged)]
 
-    def _is_there(self, cell: Cell, found: Mapping[str, Sequence[Row]]) -> bool:
+    def _is_there(
+        self, cell: Cell, found: Mapping[str, Sequence[Row]], diverged: Mapping[str, str]
+    ) -> bool:
         row = cell.row()
         key = {name: row[name] for name in self.keys}
         own = {part: select(rows, **key) for part, rows in found.items()}
-        if len(own[""]) < max(1, len(self.measures)) or not all(own.values()):
+        whole = len(own[""]) >= max(1, len(self.measures)) and all(own.values())
+        if not whole and str(cell) not in diverged:
             return False
-        quick = self.options.quick
-        now = fingerprint(make_agent(self.env, cell, quick), quick)
-        return all(row.get("settings") == now for row in own[""])
+        made = {row.get("settings") for row in own[""]} if whole else {diverged[str(cell)]}
+        return made == {self._settings(cell)}
+
+    def _settings(self, cell: Cell) -> str:
+        return fingerprint(make_agent(self.env, cell, self.options.quick), self.options.quick)
+
+    def _about(self) -> dict[str, Any]:
+        return read_about(self.path().with_suffix(".json"))
 
     def train(self, title: str, watch: Callable[[Agent], Any] | None = None) -> list[Row]:
         """Trains the missing agents, writes each down when it is done; returns all values."""
         for one in train_cells(self.env, self.missing(), title, self.options, watch):
+            made: dict[str, list[Row]] = {}
             if isinstance(one, Trained):
                 # The values last: they say that the rest is there.
-                for part, make in {**self.parts, "": self._values}.items():
-                    # Read again: another command may have written other agents in the meantime.
-                    rows = with_agent(self.rows(part), make(one), *self.keys)
+                made = {part: make(one) for part, make in self.parts.items()}
+                made[""] = self._values(one)
+            with locked(self.path()):  # another command may be writing other agents
+                for part, own in made.items():
+                    rows = with_agent(self.rows(part), own, *self.keys)
                     write_rows(self.path(part), sorted(rows, key=self.order))
-            self._write_about(one)
+                self._write_about(one)
         return self.rows()
 
     def _values(self, one: Trained) -> list[Row]:
@@ -96,17 +109,16 @@ class Study:
         return [{**row, **extra} for row in one.rows(*measures)]
 
     def _write_about(self, latest: Trained | Diverged) -> None:
-        path = self.path().with_suffix(".json")
-        before = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
-        diverged = set(before.get("diverged", ())) - {str(latest.cell)}
+        diverged = {**self._about().get("diverged", {})}
+        diverged.pop(str(latest.cell), None)
         if isinstance(latest, Diverged):
-            diverged.add(str(latest.cell))
+            diverged[str(latest.cell)] = self._settings(latest.cell)
         write_about(
-            path,
+            self.path().with_suffix(".json"),
             self.command,
             environment=self.env,
             **self.facts,
             seeds=sorted({int(row["seed"]) for row in self.rows()}),
             episodes=episodes(self.options.quick),
-            **({"diverged": sorted(diverged)} if diverged else {}),
+            **({"diverged": diverged} if diverged else {}),
         )

@@ -11,6 +11,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from downside._machine import cores
 from downside.agents.settings import identity
 from downside.evaluation import Evaluation, evaluate
@@ -148,9 +150,18 @@ def make_agent(env: str, cell: Cell, quick: bool) -> Agent:
 
 
 def fingerprint(agent: Agent, quick: bool) -> str:
-    """All settings of an agent and how it is valued, in a few letters: when one of them changes,
-    the agent is another, and what was written of the old one does not count."""
-    about = {**identity(dataclasses.asdict(agent.settings)), "episodes": episodes(quick)}
+    """All settings of an agent and of its environment, and how it is valued, in a few letters: when
+    one of them changes, the agent is another, and what was written of the old one does not count.
+    """
+    env: Any = agent.env
+    about = {
+        **identity(dataclasses.asdict(agent.settings)),
+        "episodes": episodes(quick),
+        "environment": {
+            field.name: np.asarray(getattr(env, field.name)).tolist()
+            for field in dataclasses.fields(env)
+        },
+    }
     return hashlib.sha256(json.dumps(about, sort_keys=True).encode()).hexdigest()[:8]
 
 

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from downside.decompose import conditional_risk
+from downside.decompose import ConditionalRisk, conditional_risk
 from downside.experiments._options import Options
 from downside.experiments._tables import Comparison, show, terminal
 from downside.risk import Distribution, parse, point_masses
@@ -33,17 +33,48 @@ def start_return() -> Distribution:
     return Distribution.mixture(parts, [chance for chance, _, _ in BRANCHES.values()])
 
 
+def later_risks() -> dict[str, ConditionalRisk]:
+    """The risk measure at each state of step 1."""
+    risk, start = parse(RISK), start_return()
+    return {
+        name: conditional_risk(risk, start, branch, s=START_REWARD, c=GAMMA)
+        for name, branch in later_returns().items()
+    }
+
+
+def value_from_step_1() -> float:
+    """ρ(G) put together from the risk measures at step 1: E[ξ (s + c ρ_ξ(G₁))]."""
+    return sum(
+        chance * float(one.xi) * (START_REWARD + GAMMA * float(one.value))
+        for (chance, _, _), one in zip(BRANCHES.values(), later_risks().values(), strict=True)
+    )
+
+
+def comparison() -> Comparison:
+    """Every figure of the example, ours beside the paper's."""
+    start, out = start_return(), Comparison()
+    tail = start.tail_mean(np.array([0.4, 0.8]))
+    out.add("CVaR(0.4) of G", "5.25", float(tail[0]))
+    out.add("CVaR(0.8) of G", "6.375", float(tail[1]))
+    out.add("ρ(G)", "5.5875", float(parse(RISK)(start.values, start.probabilities)))
+    out.add("ρ(G) from step 1", "5.5875", value_from_step_1())
+    printed = {
+        "x1¹": ("1.25", "1.0833", "1.2", "0.5", "0.86", "6.73"),
+        "x1²": ("0.625", "0.875", "0.7", "0.25", "0.7", "8.32"),
+    }
+    labels = ("ξ(0.4)", "ξ(0.8)", "ξ", "level of CVaR(0.4)", "level of CVaR(0.8)", "ρ_ξ(G₁)")
+    for name, one in later_risks().items():
+        ours = (*one.xi_per_level, one.xi, *one.levels, one.value)
+        for label, paper, figure in zip(labels, printed[name], ours, strict=True):
+            out.add(f"{label} at {name}", paper, float(figure))
+    return out
+
+
 def main(options: Options) -> bool:
     """Prints the example and says whether every figure agrees with the paper's."""
     del options
     console = terminal()
-    risk, start, later = parse(RISK), start_return(), later_returns()
-    chances = np.array([chance for chance, _, _ in BRANCHES.values()])
-    seen = {
-        name: conditional_risk(risk, start, branch, s=START_REWARD, c=GAMMA)
-        for name, branch in later.items()
-    }
-
+    risk, start, later, seen = parse(RISK), start_return(), later_returns(), later_risks()
     rows, ends = [], set()
     for name, (chance, _, _) in BRANCHES.items():
         branch, conditional = later[name], seen[name]
@@ -73,26 +104,9 @@ def main(options: Options) -> bool:
         )
         console.print(f"At {name} the measure has become  {terms}  =  {conditional.value:.4f}")
 
-    tail = start.tail_mean(np.array([0.4, 0.8]))
     value = float(risk(start.values, start.probabilities))
-    xi = np.array([conditional.xi for conditional in seen.values()])
-    values = np.array([conditional.value for conditional in seen.values()])
-    tower = float(np.sum(chances * xi * (START_REWARD + GAMMA * values)))
+    tower = value_from_step_1()
     console.print(f"E[ξ (s + c ρ_ξ(G₁))] = {tower:.4f}, and ρ(G) = {value:.4f} directly.\n")
-
-    comparison = Comparison()
-    comparison.add("CVaR(0.4) of G", "5.25", float(tail[0]))
-    comparison.add("CVaR(0.8) of G", "6.375", float(tail[1]))
-    comparison.add("ρ(G)", "5.5875", value)
-    comparison.add("ρ(G) from step 1", "5.5875", tower)
-    printed = {
-        "x1¹": ("1.25", "1.0833", "1.2", "0.5", "0.86", "6.73"),
-        "x1²": ("0.625", "0.875", "0.7", "0.25", "0.7", "8.32"),
-    }
-    labels = ("ξ(0.4)", "ξ(0.8)", "ξ", "level of CVaR(0.4)", "level of CVaR(0.8)", "ρ_ξ(G₁)")
-    for name, conditional in seen.items():
-        ours = (*conditional.xi_per_level, conditional.xi, *conditional.levels, conditional.value)
-        for label, paper, figure in zip(labels, printed[name], ours, strict=True):
-            comparison.add(f"{label} at {name}", paper, float(figure))
-    comparison.show(console)
-    return comparison.agree
+    figures = comparison()
+    figures.show(console)
+    return figures.agree

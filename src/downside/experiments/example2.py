@@ -14,13 +14,28 @@ ACCUMULATED = 5.0
 DISCOUNT_SO_FAR = 0.8
 
 
+def comparison() -> Comparison:
+    """Every figure of the example, ours beside the paper's."""
+    here = conditional_risk(RISK, THETA, THETA_LATER, s=ACCUMULATED, c=DISCOUNT_SO_FAR)
+    tail, out = Distribution.from_quantiles(THETA).tail_mean(np.array([0.25, 0.8])), Comparison()
+    out.add("CVaR(0.25)", "8.8", float(tail[0]))
+    out.add("CVaR(0.8)", "19.75", float(tail[1]))
+    out.add("λ(0.25)", "12", float(here.thresholds[0]))
+    out.add("λ(0.8)", "39", float(here.thresholds[1]))
+    out.add("level of CVaR(0.25) from here", "0.3", float(here.levels[0]))
+    out.add("level of CVaR(0.8) from here", "1.0", float(here.levels[1]))
+    out.add("weight of CVaR(0.25) from here", "0.59", float(here.weights[0]))
+    out.add("weight of CVaR(0.8) from here", "0.41", float(here.weights[1]))
+    out.add("ξ", "1.22", float(here.xi))
+    return out
+
+
 def main(options: Options) -> bool:
     """Prints the example and says whether every figure agrees with the paper's."""
     del options
     console = terminal()
     risk = parse(RISK)
     start = Distribution.from_quantiles(THETA)
-    conditional = conditional_risk(risk, THETA, THETA_LATER, s=ACCUMULATED, c=DISCOUNT_SO_FAR)
     dual = conditional_risk(risk, start, point_masses(THETA)).xi_per_level
     rows = [
         (
@@ -34,16 +49,6 @@ def main(options: Options) -> bool:
     title = f"Example 2: {RISK}, s = {ACCUMULATED:g}, c = {DISCOUNT_SO_FAR}"
     show(console, title, ("τ̂", "θ", "ξ⁰·²⁵", "ξ⁰·⁸", "θ_t"), rows)
 
-    comparison = Comparison()
-    tail = start.tail_mean(np.array([0.25, 0.8]))
-    comparison.add("CVaR(0.25)", "8.8", float(tail[0]))
-    comparison.add("CVaR(0.8)", "19.75", float(tail[1]))
-    comparison.add("λ(0.25)", "12", float(conditional.thresholds[0]))
-    comparison.add("λ(0.8)", "39", float(conditional.thresholds[1]))
-    comparison.add("level of CVaR(0.25) from here", "0.3", float(conditional.levels[0]))
-    comparison.add("level of CVaR(0.8) from here", "1.0", float(conditional.levels[1]))
-    comparison.add("weight of CVaR(0.25) from here", "0.59", float(conditional.weights[0]))
-    comparison.add("weight of CVaR(0.8) from here", "0.41", float(conditional.weights[1]))
-    comparison.add("ξ", "1.22", float(conditional.xi))
-    comparison.show(console)
-    return comparison.agree
+    figures = comparison()
+    figures.show(console)
+    return figures.agree

@@ -3,20 +3,20 @@
 The paper shows one episode of its own agent; ours is another agent under other noise, so the table
 has the same rows, not the same figures. Beside the level α_t from the learned distributions stands
 the true one of the same policy: its futures from every step, simulated. Writes
-`results/example3.csv`, draws `figures/example3`, and writes `example3.html` into the run's folder;
-if the table is there, nothing is done.
+`results/example3-PRESET.csv`, draws `figures/example3-PRESET`, and writes `example3.html` into the
+run's folder; what is there is not made again.
 """
 
-import json
+from pathlib import Path
 
 import numpy as np
 
 from downside.exact import solve
 from downside.experiments._figures import save
 from downside.experiments._options import Options
-from downside.experiments._rows import write_about, write_rows
+from downside.experiments._rows import Row, read_about, write_about, write_rows
 from downside.experiments._tables import show, terminal
-from downside.experiments._training import QUICK
+from downside.experiments._training import QUICK, fingerprint
 from downside.experiments.optimum import ENVIRONMENT, GAMMA
 from downside.explanation import Story, explain
 from downside.reporting import make_chapter, report
@@ -30,19 +30,23 @@ DISTRIBUTION_FRACTION = 0.3
 the one before at the pace of the target network, and an episode has ten of them."""
 
 
-def main(options: Options, agent: Agent | None = None) -> bool:
+def main(options: Options) -> bool:
     """Trains, explains, writes; says whether the levels are what they are said to be."""
-    console, path = terminal(), options.folder / "example3.csv"
-    if agent is None and path.exists():
+    verdicts = [_one(options, preset) for preset in options.presets]
+    return options.quick or "does not hold" not in verdicts
+
+
+def _one(options: Options, preset: str) -> str:
+    """What the checks say of one preset's agent."""
+    console, path = terminal(), options.folder / f"example3-{preset}.csv"
+    agent = _agent(options, preset)
+    about = read_about(path.with_suffix(".json"))
+    settings = fingerprint(agent, options.quick)
+    if path.exists() and about.get("settings") == settings:
         console.print(f"{path} is there; delete it to train anew.", highlight=False)
-        about = json.loads(path.with_suffix(".json").read_text(encoding="utf-8"))
-        return options.quick or about["checks"] != "does not hold"
-    seed = options.seeds_or((0,))[0]
-    changes = QUICK if options.quick else {"distribution_fraction": DISTRIBUTION_FRACTION}
-    if agent is None:
-        agent = QRSRM(ENVIRONMENT, risk=RISK, seed=seed, gamma=GAMMA, **changes)
-        console.print(f"Training {agent.name} for {RISK} on {ENVIRONMENT}")
-        agent.learn(progress_bar=True)
+        return about["checks"]
+    console.print(f"Training {agent.name} for {RISK} on {ENVIRONMENT}, preset {preset}")
+    agent.learn(progress_bar=True)
     learned = explain(agent, episode_seed=EPISODE, checks=1000)
     true = explain(agent, episode_seed=EPISODE, checks=0, returns="simulated")
     line = float(np.asarray(learned.steps[0].risk.thresholds)[0])
@@ -54,25 +58,47 @@ def main(options: Options, agent: Agent | None = None) -> bool:
     assert checks is not None
     console.print(checks.words, highlight=False)
 
-    table = [
-        {**{k: v for k, v in row.items() if not isinstance(v, list)}, "true_level": other.level}
-        for row, other in zip(learned.rows(), true.steps, strict=True)
-    ]
-    about = {"environment": ENVIRONMENT, "gamma": GAMMA, "seeds": [seed], "episode": EPISODE}
-    verdict = checks.verdict
-    write_about(path.with_suffix(".json"), "downside reproduce example3", **about, checks=verdict)
-    save(learned.plot(), options.folder, "example3")
-    write_rows(path, table)  # the last of them: it says that the others are there
-    if options.quick:
-        return True
-    folder = run_folder(ENVIRONMENT, "qrsrm-example3", agent.risk, seed)
+    write_about(
+        path.with_suffix(".json"),
+        f"downside reproduce example3 --preset {preset}",
+        environment=ENVIRONMENT,
+        gamma=GAMMA,
+        seeds=[agent.seed],
+        episode=EPISODE,
+        settings=settings,
+        checks=checks.verdict,
+    )
+    save(learned.plot(), options.folder, f"example3-{preset}")
+    write_rows(path, table(learned, true))  # the last of them: it says that the others are there
+    if not options.quick:
+        page = _report(agent, preset)
+        console.print(f"Written: {path}, and {page}", highlight=False)
+    return checks.verdict
+
+
+def _agent(options: Options, preset: str) -> Agent:
+    seed = options.seeds_or((0,))[0]
+    longer = {"distribution_fraction": DISTRIBUTION_FRACTION} if preset == "default" else {}
+    changes = QUICK if options.quick else longer
+    return QRSRM(ENVIRONMENT, risk=RISK, seed=seed, gamma=GAMMA, preset=preset, **changes)
+
+
+def _report(agent: Agent, preset: str) -> Path:
+    name = "qrsrm-example3" if preset == "default" else f"qrsrm-example3-{preset}"
+    folder = run_folder(ENVIRONMENT, name, agent.risk, agent.seed)
     plan = solve(ENVIRONMENT, RISK, gamma=GAMMA, episodes=100_000)
     chapter = make_chapter(
         agent, label=f"{agent.name}, {RISK}", optimum=plan.value, episode_seed=EPISODE
     )
-    page = report(chapter, plan, out=folder / "example3.html", episode_seed=EPISODE, checks=200)
-    console.print(f"Written: {path}, and {page}", highlight=False)
-    return verdict != "does not hold"
+    return report(chapter, plan, out=folder / "example3.html", episode_seed=EPISODE, checks=200)
+
+
+def table(learned: Story, true: Story) -> list[Row]:
+    """The steps as they are written down, each with its true level."""
+    return [
+        {**{k: v for k, v in row.items() if not isinstance(v, list)}, "true_level": other.level}
+        for row, other in zip(learned.rows(), true.steps, strict=True)
+    ]
 
 
 def rows(learned: Story, true: Story) -> list[tuple[str, ...]]:

@@ -9,10 +9,11 @@ import collections
 import contextlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from downside._files import locked
 from downside._machine import cores
 from downside.experiments._options import Options
 from downside.experiments._paper import paper_table
@@ -64,81 +65,112 @@ def _path(options: Options, preset: str) -> Path:
     return options.folder / f"lunar-lander-{preset}{'' if usual else f'-{options.timesteps}'}.csv"
 
 
+def remaining(options: Options) -> int:
+    """How many agents are still to be trained."""
+    return sum(
+        len(seeds) * len(rows)
+        for preset in options.presets
+        for seeds, rows in _plan(options, preset).missing(read_rows(_path(options, preset))).items()
+    )
+
+
+class _Plan(NamedTuple):
+    """What is asked for."""
+
+    rows: tuple[str, ...]
+    seeds: tuple[int, ...]
+    preset: str
+    timesteps: int
+    episodes: int
+    folder: Path
+
+    def study(
+        self, rows: Sequence[str] | None = None, seeds: Sequence[int] | None = None
+    ) -> dict[str, Any]:
+        """The whole of it, or these rows and seeds, for `ds.sweep`."""
+        return {
+            "study": {
+                "name": "lunar",
+                "seeds": list(self.seeds if seeds is None else seeds),
+                "total_timesteps": self.timesteps,
+                "episodes": self.episodes,
+                "measures": list(MEASURES),
+            },
+            "environments": [{"id": ENVIRONMENT}],
+            # QR-DQN maximises the mean, and takes no measure.
+            "agents": [
+                {"name": agent, "preset": self.preset, "gamma": GAMMA}
+                | ({} if agent == "qrdqn" else {"risks": [risk]})
+                for agent, risk in map(ROWS.__getitem__, self.rows if rows is None else rows)
+            ],
+        }
+
+    def missing(self, found: Sequence[Row]) -> dict[tuple[int, ...], tuple[str, ...]]:
+        """The rows that lack seeds, by the seeds that they lack. Runs with other settings than
+        today's do not count: they have another key."""
+        there = {row.get("settings") for row in found}
+        lacking: dict[str, list[int]] = collections.defaultdict(list)
+        for cell in read_study(self.study()).cells:
+            if cell.key not in there:
+                lacking[_name(cell)].append(cell.seed)
+        out: dict[tuple[int, ...], tuple[str, ...]] = {}
+        for name, seeds in lacking.items():
+            out[tuple(seeds)] = (*out.get(tuple(seeds), ()), name)
+        return out
+
+
+def _plan(options: Options, preset: str) -> _Plan:
+    names, seeds = tuple(name for name in ROWS if options.wants(name)), options.seeds_or((0, 1, 2))
+    if options.quick:
+        return _Plan(names[:1], seeds, preset, 3_000, 20, options.folder / "lunar")
+    timesteps = options.timesteps or TIMESTEPS
+    return _Plan(names, seeds, preset, timesteps, EPISODES, Path("runs/lunar"))
+
+
 def _train(options: Options, preset: str) -> Mapping[str, str]:
     """Trains what is missing, values it, writes it down; the errors of those that failed."""
-    timesteps, episodes, path = options.timesteps or TIMESTEPS, EPISODES, _path(options, preset)
-    names, folder = tuple(name for name in ROWS if options.wants(name)), Path("runs/lunar")
-    if options.quick:
-        names, timesteps, episodes, folder = names[:1], 3_000, 20, options.folder / "lunar"
-    command = f"downside reproduce lunar --preset {preset}"
-    command += "" if timesteps == TIMESTEPS else f" --timesteps {timesteps}"
+    path, plan, bar = _path(options, preset), _plan(options, preset), options.bar
     failed: dict[str, str] = {}
-    whole = _study(names, options.seeds_or((0, 1, 2)), preset, timesteps, episodes)
-    for seeds, rows in _missing(read_rows(path), whole).items():
-        study = _study(rows, seeds, preset, timesteps, episodes)
-        with contextlib.nullcontext() if options.bar is None else options.bar.paused():
-            made = sweep(study, folder=folder, progress_bar=True)
+    for seeds, rows in plan.missing(read_rows(path)).items():
+        with contextlib.nullcontext() if bar is None else bar.paused():
+            made = sweep(plan.study(rows, seeds), folder=plan.folder, progress_bar=True)
+        if bar is not None:
+            for cell in made.study.cells:
+                bar.update(("lunar", preset, cell.name), 1.0, f"lunar, {preset}")
         failed |= made.failed
-        found = read_rows(path)  # others may have been written meanwhile
-        for own in _values(made):
-            found = with_agent(found, own, "row", "seed")
-        if not found:
-            continue
-        write_rows(path, found)
-        write_about(
-            path.with_suffix(".json"),
-            command,
-            environment=ENVIRONMENT,
-            gamma=GAMMA,
-            preset=preset,
-            total_timesteps=timesteps,
-            seeds=sorted({int(row["seed"]) for row in found}),
-            episodes=episodes,
-        )
+        new = _values(made)
+        with locked(path):  # another command may be writing others
+            found = read_rows(path)
+            for own in new:
+                found = with_agent(found, own, "row", "seed")
+            if found:
+                write_rows(path, found)
+                _write_about(path, plan, found)
     return failed
 
 
-def _missing(
-    found: Sequence[Row], study: Mapping[str, Any]
-) -> dict[tuple[int, ...], tuple[str, ...]]:
-    """The rows that lack seeds, by the seeds that they lack. Runs with other settings than today's
-    do not count: they have another key."""
-    there = {row.get("settings") for row in found}
-    lacking: dict[str, list[int]] = collections.defaultdict(list)
-    for cell in read_study(study).cells:
-        if cell.key not in there:
-            lacking[_name(cell)].append(cell.seed)
-    out: dict[tuple[int, ...], tuple[str, ...]] = {}
-    for name, seeds in lacking.items():
-        out[tuple(seeds)] = (*out.get(tuple(seeds), ()), name)
-    return out
+def _write_about(path: Path, plan: _Plan, found: Sequence[Row]) -> None:
+    command = f"downside reproduce lunar --preset {plan.preset}"
+    command += "" if plan.timesteps == TIMESTEPS else f" --timesteps {plan.timesteps}"
+    there = {row["row"] for row in found}
+    if there != set(ROWS):
+        command += "".join([" --only", *(f' "{name}"' for name in ROWS if name in there)])
+    write_about(
+        path.with_suffix(".json"),
+        command,
+        environment=ENVIRONMENT,
+        gamma=GAMMA,
+        preset=plan.preset,
+        total_timesteps=plan.timesteps,
+        seeds=sorted({int(row["seed"]) for row in found}),
+        episodes=plan.episodes,
+    )
 
 
 def _name(cell: Cell) -> str:
     """The row of a run."""
     names = {(agent, parse(risk)): name for name, (agent, risk) in ROWS.items()}
     return names[cell.agent, parse(cell.risk)]
-
-
-def _study(
-    rows: Sequence[str], seeds: Sequence[int], preset: str, timesteps: int, episodes: int
-) -> dict[str, Any]:
-    return {
-        "study": {
-            "name": "lunar",
-            "seeds": list(seeds),
-            "total_timesteps": timesteps,
-            "episodes": episodes,
-            "measures": list(MEASURES),
-        },
-        "environments": [{"id": ENVIRONMENT}],
-        # QR-DQN maximises the mean, and takes no measure.
-        "agents": [
-            {"name": agent, "preset": preset, "gamma": GAMMA}
-            | ({} if agent == "qrdqn" else {"risks": [risk]})
-            for agent, risk in map(ROWS.__getitem__, rows)
-        ],
-    }
 
 
 def _values(made: Sweep) -> list[list[Row]]:

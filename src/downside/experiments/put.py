@@ -126,15 +126,16 @@ def edge(text: str) -> Float[np.ndarray, " periods"]:
     return np.array([np.nan if price is None else price for price in json.loads(text)], dtype=float)
 
 
-def _planned(plans: list[Row], risk: str, periods: int) -> Float[np.ndarray, " periods"]:
+def planned(plans: Sequence[Row], risk: str, periods: int) -> Float[np.ndarray, " periods"]:
     """The planner's boundary, if it has been solved."""
     found = select(plans, plan=risk)
     return edge(found[0]["boundary"]) if found else np.full(periods, np.nan)
 
 
-def boundaries(rows: list[Row], risk: str) -> Float[np.ndarray, "seeds periods"]:
+def boundaries(rows: Sequence[Row], risk: str) -> Float[np.ndarray, "seeds periods"]:
     """The boundaries of each seed's agent."""
-    return np.array([edge(row["boundary"]) for row in select(rows, objective=risk, measure=risk)])
+    own = [edge(row["boundary"]) for row in select(rows, objective=risk, measure=risk)]
+    return np.stack(own) if own else np.zeros((0, 0))
 
 
 def median(edges: Float[np.ndarray, "seeds periods"]) -> Float[np.ndarray, " periods"]:
@@ -154,7 +155,7 @@ def _show(rows: list[Row], plans: list[Row], best: dict[str, float], preset: str
             continue
         middle = median(boundaries(rows, risk))
         middles.append(np.where(np.isnan(middle), -np.inf, middle))
-        gap = np.abs(middle - _planned(plans, risk, len(middle)))
+        gap = np.abs(middle - planned(plans, risk, len(middle)))
         shown.append(
             [
                 risk,
@@ -188,7 +189,7 @@ def _draw_boundaries(axis: Any, rows: list[Row], plans: list[Row]) -> None:
             markersize=4,
             label=f"{agent_words(label)}{never}",
         )
-        axis.plot(times, _planned(plans, risk, len(times)), "--", color=colour(label))
+        axis.plot(times, planned(plans, risk, len(times)), "--", color=colour(label))
     axis.plot([], [], "--", color="#777777", label="the optimum (mean: never)")
     axis.plot([], [], color="#777777", alpha=0.4, linewidth=1, label="each seed; dots: the median")
     low, high = axis.get_ylim()
