@@ -118,7 +118,7 @@ def _draw(left: Any, right: Any, rows: list[Row], returns: list[Row], preset: st
         ylim=(0, None),
         xlim=(grid[0], grid[-1]),
     )
-    left.legend(loc="upper left")
+    left.legend(loc="upper right")
     right.set(
         title="The spectra",
         xlabel="rank of the outcome: 0 the worst, 1 the best",
