@@ -83,7 +83,11 @@ def study(options: Options, preset: str) -> Study:
         facts={
             "gamma": GAMMA,
             "preset": preset,
-            "changes": {name: _plain(value) for name, value in _settings(preset, 0).items()},
+            "changes_of_qrsrm": {
+                name: _plain(value)
+                for name, value in _settings(preset, 0).items()
+                if name != "quantiles"
+            },
         },
     )
 
