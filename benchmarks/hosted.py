@@ -33,7 +33,7 @@ SAME = {
 }
 """As in stable-baselines3-contrib."""
 SEED = 0
-MANY = (8, 32)
+MANY = (8, 16, 32)
 """Environments side by side when nothing is learned: a call costs the same for all of them."""
 
 

@@ -12,7 +12,7 @@ import pytest
 import downside as ds
 from downside.agents.networks import members
 from downside.train.host_memory import HostReplay, Ring, Samples
-from downside.train.hosted_compiled import exchanged, outer_step
+from downside.train.hosted_compiled import best_actions, exchanged, outer_step
 from downside.train.hosted_run import HostedRun, with_starts
 
 from .toys import Assorted, Counter, Faulty, Masked, Noisy
@@ -162,6 +162,20 @@ def test_the_same_seed_gives_the_same_agent_and_another_another():
     first, again, other = make(0), make(0), make(1)
     assert same(first, again)
     assert not same(first, other)
+
+
+def test_an_agent_acts_in_episodes_as_it_predicts_whatever_was_compiled_for_another():
+    for seed in (0, 1):
+        agent = ds.QRSRM(Noisy(), risk="cvar(0.5)", seed=seed, **SMALL).learn(200)
+        policy = agent.policy
+        size = policy.observation_space.shape[0]
+        seen = np.random.default_rng(seed).normal(size=(40, size)).astype(np.float32)
+        choose = best_actions(policy.algorithm, policy.networks, policy.goal)
+        everything = np.ones((40, policy.num_actions), bool)
+        chosen = choose(seen[:, :-2], seen[:, -2], seen[:, -1], everything)
+        np.testing.assert_array_equal(chosen, agent.predict(seen)[0])
+        only = everything & (np.arange(policy.num_actions) == 1)
+        assert (choose(seen[:, :-2], seen[:, -2], seen[:, -1], only) == 1).all()
 
 
 def test_illegal_actions_are_never_taken():

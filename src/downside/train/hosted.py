@@ -23,7 +23,7 @@ from jaxtyping import Array, Bool, Int, Key
 from downside.agents.algorithm import AbstractAlgorithm
 from downside.train.host import EnvironmentFaultError, Host
 from downside.train.host_memory import HostReplay, Ring, Samples
-from downside.train.hosted_compiled import compiled_round, outer_step
+from downside.train.hosted_compiled import awaited, compiled_round, outer_step
 from downside.train.hosted_run import (
     WINDOW,
     Draws,
@@ -180,7 +180,7 @@ class HostedLoop:
 
         def act() -> None:
             seen = self._observations, self._accumulated, self._discount, self._masks
-            self._act(program, run, np.asarray(choose(networks, fixed, *seen)))
+            self._act(program, run, awaited(choose(networks, fixed, *seen)))
 
         return act
 
@@ -275,7 +275,7 @@ class HostedLoop:
         try:
             player = Player(
                 host,
-                lambda *seen: np.asarray(choose(*leaves, *seen)),
+                lambda *seen: awaited(choose(*leaves, *seen)),
                 program.settings.gamma,
                 episode_seed(run.key, rounds * program.timesteps_per_round, "trials"),
             )

@@ -1,11 +1,15 @@
 """The compiled parts of a hosted run: choosing actions, a round of updates, the outer step."""
 
+import functools
+import os
+import time
 from collections.abc import Callable
 from typing import Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Bool, Float, Int, Key
 
 from downside.agents.algorithm import AbstractAlgorithm, Decision, Goal
@@ -19,11 +23,14 @@ from downside.ops import masked
 from downside.train.host_memory import Samples
 from downside.train.hosted_run import HostedRun
 from downside.train.outer import learned_goal, where
+from downside.train.playing import Choose
 from downside.train.program import Kept, Program
 
 _CLEARLY = 3.0
 """Standard errors by which a policy is clearly worse than the best so far: two for the difference
 of two noisy values, and one for the luck of the best of many."""
+_AWAKE = 5e-4
+"""Seconds for which actions are waited for without going to sleep."""
 
 
 def hosted_action(
@@ -39,6 +46,50 @@ def hosted_action(
     remembered = algorithm.remembered(accumulated, discount_so_far, goal)
     seen = jnp.concatenate([observation, remembered])
     return jnp.argmax(masked(action_scores(algorithm, networks, seen, goal), mask))
+
+
+def best_actions(algorithm: AbstractAlgorithm, networks: Networks, goal: Goal) -> Choose:
+    """A function that says what is best in all environments.
+
+    It is called at every step, so what does not change is taken apart once.
+    """
+    arrays, rest = eqx.partition((algorithm, networks, goal), _is_array)
+    leaves, tree = jax.tree.flatten(arrays)
+    others, other_tree = jax.tree.flatten(rest)
+    compiled = _compiled(tree, tuple(others), other_tree)
+
+    def choose(observations: Any, accumulated: Any, discount: Any, masks: Any) -> Any:
+        memory = accumulated.astype(np.float32), discount.astype(np.float32)
+        return awaited(compiled(leaves, observations, *memory, masks))
+
+    return choose
+
+
+@functools.lru_cache(maxsize=16)
+def _compiled(tree: Any, others: tuple[Any, ...], other_tree: Any) -> Any:
+    @jax.jit
+    def choose(leaves: list[Array], *seen: Array) -> Array:
+        arrays, rest = jax.tree.unflatten(tree, leaves), jax.tree.unflatten(other_tree, others)
+        who = eqx.combine(arrays, rest)
+        return jax.vmap(lambda *one: hosted_action(*who, *one))(*seen)
+
+    return choose
+
+
+def _is_array(leaf: Any) -> bool:
+    return isinstance(leaf, jax.Array | np.ndarray)
+
+
+def awaited(actions: Any) -> Int[np.ndarray, " n"]:
+    """The actions, as soon as they are computed: to fall asleep and to be woken up takes longer
+    than small networks do."""
+    end = time.perf_counter() + _AWAKE
+    while not actions.is_ready() and time.perf_counter() < end:
+        _let_others_run()
+    return np.asarray(actions)
+
+
+_let_others_run = getattr(os, "sched_yield", lambda: time.sleep(0.0))
 
 
 def compiled_round(

@@ -23,7 +23,7 @@ from downside.envs.flatten import flat_space, flatten
 from downside.exact import simulate
 from downside.ops import masked
 from downside.train.host import Host
-from downside.train.hosted_compiled import hosted_action
+from downside.train.hosted_compiled import best_actions
 from downside.train.playing import Player
 from downside.train.program import measuring_horizon
 
@@ -172,11 +172,7 @@ class Policy:
     def _hosted_returns(
         self, host: Host, episodes: int, seed: int
     ) -> Float[np.ndarray, " episodes"]:
-        def choose(observations: Any, accumulated: Any, discount: Any, masks: Any) -> Any:
-            memory = accumulated.astype(np.float32), discount.astype(np.float32)
-            who = self.algorithm, self.networks, self.goal
-            return np.asarray(_hosted_actions(*who, observations, *memory, masks))
-
+        choose = best_actions(self.algorithm, self.networks, self.goal)
         try:
             return Player(host, choose, self.algorithm.gamma, seed).returns(episodes)
         finally:
@@ -243,8 +239,3 @@ def _quantiles(
 ) -> Float[Array, "n A N"]:
     seen = jax.vmap(lambda one: algorithm.view(one, goal))(batch)
     return jnp.sort(jax.vmap(networks.quantiles)(seen), axis=-1)
-
-
-_hosted_actions: Any = eqx.filter_jit(
-    eqx.filter_vmap(hosted_action, in_axes=(None, None, None, 0, 0, 0, 0))
-)
