@@ -276,7 +276,7 @@ def block(rows: list[Row], about: dict[str, Any]) -> str:
     """The measured part of docs/growing.md."""
     if not rows:
         return "Run it to fill in the table.\n"
-    here = int(about["cores"])
+    here = int(about["made_with"][-1]["cores"])
     found = summary(rows, here)
     out = [f"Measured by `{about['command']}`, {here} cores, mean-reversion trading.\n"]
     names = {

@@ -53,7 +53,7 @@ def test_ten_thousand_agents_are_computed_from_the_largest_program(scale):
     # 6 ms x 13,250 updates = 79.5 s an agent on two cores: 159 core-seconds, 10,000 of them.
     assert found["minutes_per_run"] == pytest.approx(1.325)
     assert found["core_hours_for_10000"] == pytest.approx(10_000 * 159 / 3600)
-    text = scale.block(rows, {"command": "here", "cores": 2})
+    text = scale.block(rows, {"command": "here", "made_with": [{"cores": 2}]})
     assert "442 core-hours" in text
     assert "| this machine | 2 | 9.2 days |" in text
     assert "| a cluster of ten such | 320 | 1.4 hours | 200.0 GB |" in text
@@ -71,7 +71,7 @@ def test_the_ratio_is_given_as_measured_and_at_full_length(scale):
     whole = (140 * longer + 10) / (35 * (8 * longer + 12))
     assert found["ratio_whole"] == pytest.approx(whole)
     assert f"takes {whole:.0%} of the time of 35 single runs" in scale.block(
-        rows, {"command": "here", "cores": 2}
+        rows, {"command": "here", "made_with": [{"cores": 2}]}
     )
 
 
