@@ -3,18 +3,15 @@
 import importlib.resources
 import os
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
-import numpy as np
 from jinja2 import StrictUndefined, Template
 
-from downside.experiments import example1, example2, put, quantiles, spectra
-from downside.experiments._book import Book, Range, mean_range, seconds
-from downside.experiments._claims import CLAIMS, Claim, Verdict, judge
+from downside.experiments import _md, example1, example2, put, quantiles, spectra
+from downside.experiments._book import Book, mean_range, seconds
+from downside.experiments._claims import CLAIMS, judge
 from downside.experiments._cost import SCORINGS
-from downside.experiments._options import SEEDS
 from downside.experiments._paper import PaperTable, example3_levels, paper_table
 from downside.experiments._rows import read_about, read_rows, select, values
 from downside.experiments.lunar import SB3, SB3_TIMESTEPS
@@ -30,6 +27,7 @@ STUDIES = {
 """Where the paper has each of them."""
 ROUNDING = 0.005
 """By how much the paper's figures may be off, as it prints two digits."""
+_OURS = ("preset default", "of the optimum", "preset paper", "of the optimum")
 
 
 class Page:
@@ -68,16 +66,16 @@ class Page:
         lines = []
         for claim in (one for one in CLAIMS if one.hoped == hoped):
             found = [judge(claim, self.book, preset) for preset in PRESETS]
-            lines.append([_escaped(claim.says), *(_verdict(claim, one) for one in found)])
+            lines.append([_md.escaped(claim.says), *(_md.verdict(claim, one) for one in found)])
         header = ("one would hope" if hoped else "it says", "preset default", "preset paper")
-        return _table(header, lines)
+        return _md.table(header, lines)
 
     def _examples(self) -> str:
         parts = []
         for number, example in ((1, example1), (2, example2)):
             lines = [[name, paper, ours] for name, paper, ours, _ in example.comparison().rows]
             header = (f"example {number} (`downside reproduce example{number}`)", "paper", "ours")
-            parts.append(_table(header, lines))
+            parts.append(_md.table(header, lines))
         return "\n".join(parts)
 
     def _example3(self) -> str:
@@ -90,20 +88,20 @@ class Page:
             )
             rows = read_rows(path)
             if not rows:
-                said.append(_not_run(command))
+                said.append(_md.not_run(command))
                 continue
             said.append(f"Made by `{command}`: {self._link(path)}.")
             steps = max(steps, len(rows), len(paper))
             words = f"our agent, preset {preset}, in its episode: learned"
-            lines.append([words, *(_number(row["level"], 3) for row in rows)])
-            lines.append(["the same, true", *(_number(row["true_level"], 3) for row in rows)])
+            lines.append([words, *(_md.number(row["level"], 3) for row in rows)])
+            lines.append(["the same, true", *(_md.number(row["true_level"], 3) for row in rows)])
             title = f"Returns still to come, totals, and the level at each step, preset {preset}"
             figures += self._figure(f"example3-{preset}", title)
         if not steps:
             return " ".join(said)
         lines = [line + [""] * (steps + 1 - len(line)) for line in lines]
         header = ("level α at step", *map(str, range(steps)))
-        return f"{' '.join(said)}\n\n{_table(header, lines)}{figures}"
+        return f"{' '.join(said)}\n\n{_md.table(header, lines)}{figures}"
 
     def _put(self) -> str:
         parts = self._own_measures("put", put.RISKS)
@@ -124,12 +122,12 @@ class Page:
                 if len(edges):
                     periods = edges.shape[1]
                     middle = put.median(edges)
-                    lines.append([f"QR-SRM `{risk}`, preset {preset}", *map(_price, middle)])
+                    lines.append([f"QR-SRM `{risk}`, preset {preset}", *map(_md.price, middle)])
         for risk in put.RISKS if lines else ():
             best = put.planned(plans, risk, periods)
-            lines.append([f"the optimum, `{risk}`", *map(_price, best)])
+            lines.append([f"the optimum, `{risk}`", *map(_md.price, best)])
         header = ("exercised at this price or below it, at time", *map(str, range(periods)))
-        return _table(header, lines) if lines else ""
+        return _md.table(header, lines) if lines else ""
 
     def _trading(self) -> str:
         table = paper_table("mean_reversion")
@@ -153,7 +151,7 @@ class Page:
             for algorithm, count in reversed(agents):
                 agent = f"{algorithm}, {count} quantiles"
                 found = [book.range("quantiles", preset, agent, one) for one in measures]
-                cells = ["" if one is None else _interval(one, seeds=1) for one in found]
+                cells = ["" if one is None else _md.interval(one, seeds=1) for one in found]
                 seeds = "" if found[0] is None else str(found[0].seeds)
                 lines.append([agent, *cells, seeds])
             if lines:
@@ -161,7 +159,7 @@ class Page:
                 best = ["-" if one is None else f"{one:.3f}" for one in optima]
                 lines.append(["the optimum of each measure", *best, ""])
                 header = (f"preset {preset}", *(f"`{one}`" for one in measures), "seeds")
-                parts += ["", _table(header, lines)]
+                parts += ["", _md.table(header, lines)]
                 parts.append(self._figure(f"quantiles-{preset}", f"Six panels, preset {preset}"))
         return "\n".join(parts)
 
@@ -169,22 +167,21 @@ class Page:
         path = self.folder / "quantiles-cost.csv"
         rows = read_rows(path)
         if not rows:
-            return _not_run("downside reproduce quantiles")
+            return _md.not_run("downside reproduce quantiles")
         counts = sorted({int(row["quantiles"]) for row in rows})
         lines = [
             [
                 scoring,
                 *(
-                    _number(one[0]["milliseconds"], 2) if one else ""
+                    _md.number(one[0]["milliseconds"], 2) if one else ""
                     for one in (select(rows, scoring=scoring, quantiles=n) for n in counts)
                 ),
             ]
             for scoring in SCORINGS
         ]
         header = ("milliseconds of an update", *(f"N = {count}" for count in counts))
-        return (
-            f"{_table(header, lines)}\nMade by `downside reproduce quantiles`: {self._link(path)}."
-        )
+        made = f"Made by `downside reproduce quantiles`: {self._link(path)}."
+        return f"{_md.table(header, lines)}\n{made}"
 
     def _lander(self) -> str:
         table = paper_table("windy_lunar_lander")
@@ -197,11 +194,11 @@ class Page:
                 cells = []
                 for measure in table.measures:
                     found = self.book.range("lunar", preset, row, measure)
-                    ours = "not yet run" if found is None else _interval(found, 1, seeds=3)
+                    ours = "not yet run" if found is None else _md.interval(found, 1, seeds=3)
                     cells.append(f"{ours} ({table.figures[row, measure]})")
                 lines.append([row.replace("*", r"\*"), *cells])
             said = f"preset {preset} (the paper's figures)"
-            parts += ["", _table((said, *(f"`{one}`" for one in table.measures)), lines)]
+            parts += ["", _md.table((said, *(f"`{one}`" for one in table.measures)), lines)]
         parts += self._beside_sb3()
         return "\n".join(parts)
 
@@ -210,7 +207,7 @@ class Page:
         rows, cells = self.book.rows("lunar", "default", f"-{SB3_TIMESTEPS}"), []
         for measure in SB3:
             own = values(rows, row="QR-DQN", measure=measure)
-            cells.append(_interval(mean_range(own), 1, seeds=3) if own.size else "not yet run")
+            cells.append(_md.interval(mean_range(own), 1, seeds=3) if own.size else "not yet run")
         header = (f"{SB3_TIMESTEPS:,} steps", *(f"`{measure}`" for measure in SB3))
         theirs = ["stable-baselines3-contrib, one run", *(f"{value}" for value in SB3.values())]
         seeds = len({row["seed"] for row in rows})
@@ -222,7 +219,7 @@ class Page:
             f"after as many steps, {seeds} seeds (`downside reproduce lunar --preset default "
             f"--timesteps {SB3_TIMESTEPS} --only QR-DQN`):",
             "",
-            _table(header, [["QR-DQN", *cells], theirs]),
+            _md.table(header, [["QR-DQN", *cells], theirs]),
         ]
 
     def _runs(self) -> str:
@@ -234,7 +231,7 @@ class Page:
             command = about["command"] + (f" --seeds {seeds}" if seeds else "")
             minutes = seconds(read_rows(csv)) / 60
             time = f"{minutes / 60:.1f} h" if minutes >= 60 else f"{minutes:.0f} min"
-            made = [_made_with(one) for one in about["made_with"]]
+            made = [_md.made_with(one) for one in about["made_with"]]
             lines.append(
                 [
                     self._link(csv),
@@ -244,7 +241,7 @@ class Page:
                 ]
             )
         header = ("results", "command", "time", "machine", "versions")
-        return _table(header, lines) if lines else "Nothing has been run yet."
+        return _md.table(header, lines) if lines else "Nothing has been run yet."
 
     # --- tables -------------------------------------------------------------------------------
 
@@ -263,7 +260,7 @@ class Page:
                 ]
             )
         header = ("QR-SRM by its own objective", "paper", *_OURS, "optimum")
-        return "\n" + _table(header, lines)
+        return "\n" + _md.table(header, lines)
 
     def _measure_table(self, table: PaperTable, measure: str) -> str:
         lines = [
@@ -276,7 +273,7 @@ class Page:
         ]
         best = self.book.optimum("mean-reversion", measure)
         said = "The optimum is not yet known." if best is None else f"The optimum is {best:.3f}."
-        return f"{said}\n\n" + _table(("agent", "paper", *_OURS), lines)
+        return f"{said}\n\n" + _md.table(("agent", "paper", *_OURS), lines)
 
     def _own_measures(self, study: str, measures: Sequence[str]) -> list[str]:
         """QR-SRM for each of a few measures, by each of them."""
@@ -289,12 +286,12 @@ class Page:
                 cells = []
                 for measure in measures:
                     found = self.book.range(study, preset, f"QR-SRM {objective}", measure)
-                    cells.append("not yet run" if found is None else _interval(found, 4))
+                    cells.append("not yet run" if found is None else _md.interval(found, 4))
                 lines.append([f"QR-SRM `{objective}`", *cells])
             optima = [self.book.optimum(study, one) for one in measures]
             lines.append(["the optimum", *("-" if x is None else f"{x:.4f}" for x in optima)])
             header = (f"preset {preset}", *(f"by `{one}`" for one in measures))
-            out += ["", _table(header, lines)]
+            out += ["", _md.table(header, lines)]
         return out
 
     def _ours(self, study: str, row: str, measure: str) -> list[str]:
@@ -305,7 +302,10 @@ class Page:
             if found is None:
                 out += ["not yet run", ""]
             else:
-                out += [_interval(found), "" if best is None else _share(found.value, best)]
+                out += [
+                    _md.interval(found),
+                    "" if best is None else _md.share(found.value, best),
+                ]
         return out
 
     def _agreement(self, table: PaperTable) -> str:
@@ -326,7 +326,7 @@ class Page:
         if not near + len(far):
             return ""
         said = (
-            f"In the preset `paper` ({_range(seeds)} seeds), {near} of {near + len(far)} figures "
+            f"In the preset `paper` ({_md.span(seeds)} seeds), {near} of {near + len(far)} figures "
             f"lie within two of the paper's standard deviations (and {ROUNDING}, since it rounds) "
             "of the paper's."
         )
@@ -342,11 +342,13 @@ class Page:
         for preset in PRESETS:
             command = f"downside reproduce {study} --preset {preset}"
             path, rows = self.book.path(study, preset), self.book.rows(study, preset)
-            made = f"Made by `{command}`: {self._link(path)}." if rows else _not_run(command)
+            made = f"Made by `{command}`: {self._link(path)}." if rows else _md.not_run(command)
             text += f" {made}"
             diverged = self.book.about(study, preset).get("diverged")
             if diverged:
-                text += f" Left out, since their losses diverged: {_escaped('; '.join(diverged))}."
+                text += (
+                    f" Left out, since their losses diverged: {_md.escaped('; '.join(diverged))}."
+                )
         best = self.book.optimum_path(study)
         about = best.with_suffix(".json")
         if about.exists():
@@ -363,74 +365,3 @@ class Page:
     def _figure(self, name: str, said: str) -> str:
         path = self.folder / "figures" / f"{name}.png"
         return f"\n![{said}]({self._relative(path)})\n" if path.exists() else ""
-
-
-def _made_with(one: dict[str, Any]) -> tuple[str, str]:
-    """Machine and versions, in words."""
-    count = one.get("cores")  # once it was not written down
-    cores = None if count is None else "1 core" if count == 1 else f"{count} cores"
-    machine = ", ".join(
-        part for part in (one.get("machine"), cores, f"Python {one['python']}") if part
-    )
-    versions = ", ".join(f"{name} {what}" for name, what in one["versions"].items())
-    return machine, f"{versions} (commit {one['commit']})" if one.get("commit") else versions
-
-
-def _range(numbers: Collection[int]) -> str:
-    low, high = min(numbers), max(numbers)
-    return str(low) if low == high else f"{low} to {high}"
-
-
-def _price(price: float) -> str:
-    return "never" if np.isnan(price) else f"{price:.3f}"
-
-
-_OURS = ("preset default", "of the optimum", "preset paper", "of the optimum")
-
-
-def _table(header: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
-    rule = ["---"] * len(header)
-    return "".join(f"| {' | '.join(line)} |\n" for line in (header, rule, *lines))
-
-
-def _interval(found: Range, digits: int = 3, seeds: int = len(SEEDS)) -> str:
-    """The mean and its interval; how many seeds there are where there should be more."""
-    value = f"{found.value:.{digits}f}"
-    if found.seeds < 2:
-        return f"{value} (one seed)"
-    fewer = f" ({found.seeds} seeds)" if found.seeds < seeds else ""
-    return f"{value} [{found.low:.{digits}f}, {found.high:.{digits}f}]{fewer}"
-
-
-def _share(value: float, best: float) -> str:
-    return f"{value / best:.0%}" if value > 0 and best > 0 else f"{value - best:+.3f}"
-
-
-def _verdict(claim: Claim, one: Verdict) -> str:
-    if one.found is None:
-        return "not yet run"
-    found = one.found
-    by = f" by `{one.pair.measure}`" if len({pair.measure for pair in claim.pairs}) > 1 else ""
-    versus = f" to {one.pair.second}" if len({pair.second for pair in claim.pairs}) > 1 else ""
-    interval = f" [{found.low:+.3f}, {found.high:+.3f}]" if found.seeds > 1 else ""
-    said = _escaped(f"**{one.word}**: {found.value:+.3f}{interval}{by}{versus}")
-    if found.seeds < len(SEEDS):
-        said += ", one seed" if found.seeds == 1 else f", {found.seeds} seeds"
-    return said if one.paper is None else f"{said} (paper {one.paper:+.2f})"
-
-
-def _escaped(text: str) -> str:
-    """Stars outside code, other than those of bold type, as they are."""
-    parts = text.split("`")
-    parts[::2] = [
-        part.replace("**", "\0").replace("*", r"\*").replace("\0", "**") for part in parts[::2]
-    ]
-    return "`".join(parts)
-
-
-def _number(text: str, digits: int) -> str:
-    return "" if text in ("", "None") else f"{float(text):.{digits}f}"
-
-
-def _not_run(command: str) -> str:
-    return f"*not yet run: `{command}`*"

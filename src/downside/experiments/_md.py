@@ -1,0 +1,78 @@
+"""What is in the cells of the page, and tables of them, as Markdown."""
+
+from collections.abc import Collection, Sequence
+from typing import Any
+
+import numpy as np
+
+from downside.experiments._book import Range
+from downside.experiments._claims import Claim, Verdict
+from downside.experiments._options import SEEDS
+
+
+def made_with(one: dict[str, Any]) -> tuple[str, str]:
+    """Machine and versions, in words."""
+    count = one.get("cores")  # once it was not written down
+    cores = None if count is None else "1 core" if count == 1 else f"{count} cores"
+    machine = ", ".join(
+        part for part in (one.get("machine"), cores, f"Python {one['python']}") if part
+    )
+    versions = ", ".join(f"{name} {what}" for name, what in one["versions"].items())
+    return machine, f"{versions} (commit {one['commit']})" if one.get("commit") else versions
+
+
+def span(numbers: Collection[int]) -> str:
+    low, high = min(numbers), max(numbers)
+    return str(low) if low == high else f"{low} to {high}"
+
+
+def price(price: float) -> str:
+    return "never" if np.isnan(price) else f"{price:.3f}"
+
+
+def table(header: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
+    rule = ["---"] * len(header)
+    return "".join(f"| {' | '.join(line)} |\n" for line in (header, rule, *lines))
+
+
+def interval(found: Range, digits: int = 3, seeds: int = len(SEEDS)) -> str:
+    """The mean and its interval; how many seeds there are where there should be more."""
+    value = f"{found.value:.{digits}f}"
+    if found.seeds < 2:
+        return f"{value} (one seed)"
+    fewer = f" ({found.seeds} seeds)" if found.seeds < seeds else ""
+    return f"{value} [{found.low:.{digits}f}, {found.high:.{digits}f}]{fewer}"
+
+
+def share(value: float, best: float) -> str:
+    return f"{value / best:.0%}" if value > 0 and best > 0 else f"{value - best:+.3f}"
+
+
+def verdict(claim: Claim, one: Verdict) -> str:
+    if one.found is None:
+        return "not yet run"
+    found = one.found
+    by = f" by `{one.pair.measure}`" if len({pair.measure for pair in claim.pairs}) > 1 else ""
+    versus = f" to {one.pair.second}" if len({pair.second for pair in claim.pairs}) > 1 else ""
+    interval = f" [{found.low:+.3f}, {found.high:+.3f}]" if found.seeds > 1 else ""
+    said = escaped(f"**{one.word}**: {found.value:+.3f}{interval}{by}{versus}")
+    if found.seeds < len(SEEDS):
+        said += ", one seed" if found.seeds == 1 else f", {found.seeds} seeds"
+    return said if one.paper is None else f"{said} (paper {one.paper:+.2f})"
+
+
+def escaped(text: str) -> str:
+    """Stars outside code, other than those of bold type, as they are."""
+    parts = text.split("`")
+    parts[::2] = [
+        part.replace("**", "\0").replace("*", r"\*").replace("\0", "**") for part in parts[::2]
+    ]
+    return "`".join(parts)
+
+
+def number(text: str, digits: int) -> str:
+    return "" if text in ("", "None") else f"{float(text):.{digits}f}"
+
+
+def not_run(command: str) -> str:
+    return f"*not yet run: `{command}`*"
