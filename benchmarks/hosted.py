@@ -3,9 +3,9 @@
     make bench-hosted
 
 Both train QRDQN with the same network (3 x 128, 50 quantiles), batch (128), number of environments
-(8) and updates (one for every four environment steps), after a warm-up that is not timed. Then the
-loop without learning, the policy acting in all environments, against their bare stepping through
-the same episodes.
+(8) and updates (one for every four environment steps), after a warm-up that is not timed. Then a
+policy that only plays, as in `ds.evaluate`, against the environments' bare stepping through its
+episodes.
 """
 
 import argparse
@@ -19,9 +19,9 @@ import numpy as np
 from gymnasium.vector import AutoresetMode
 
 import downside as ds
-from downside.train.host import Seen
-from downside.train.hosted_run import HostedRun
-from downside.train.loops import GymnasiumLoop
+from downside.train.host import Host, Seen
+from downside.train.hosted_compiled import best_actions
+from downside.train.playing import Player
 
 ENV, ENVIRONMENTS = "downside/WindyLunarLander-v0", 8
 SAME = {
@@ -35,6 +35,8 @@ SAME = {
 SEED = 0
 MANY = (8, 16, 32)
 """Environments side by side when nothing is learned: a call costs the same for all of them."""
+STEPS, ENDLESS = 30_000, 10**9
+"""Environment steps that are timed then, and more episodes than fit into them."""
 
 
 def ours(steps: int) -> float:
@@ -53,29 +55,27 @@ def theirs(python: str, steps: int, threads: int) -> float:
     return json.loads(said.splitlines()[-1])["steps_per_second"]
 
 
-def acting(agent: ds.Agent, seconds: float = 3.0) -> tuple[float, list[np.ndarray]]:
-    """Environment steps per second of the hosted loop with learning switched off, and the actions.
-
-    They are noted in passing, which costs nothing to speak of.
-    """
-    loop, program, run = agent._loop, agent._program, agent._run
-    assert isinstance(loop, GymnasiumLoop)
-    assert isinstance(run, HostedRun)
-    assert program is not None
-    act, taken, step = loop.greedily(program, agent._algorithm, run), [], loop.host.step
+def acting(agent: ds.Agent, environments: int) -> tuple[float, list[np.ndarray]]:
+    """Environment steps per second of a policy that only plays, as it does in `evaluate` and in
+    trials, and its actions. They are noted in passing, which costs nothing to speak of."""
+    policy, host = agent.policy, Host(ENV, environments)
+    choose = best_actions(policy.algorithm, policy.networks, policy.goal)
+    taken, step = [], host.step
 
     def noted(actions: np.ndarray) -> Seen:
         taken.append(actions)
         return step(actions)
 
-    loop.host.step = noted
-    loop.restart(SEED)
+    host.step = noted
+    player = Player(host, choose, agent.settings.gamma, SEED)
+    player.returns_within(ENDLESS, 50 * environments)  # compiles
+    taken.clear()
     begin = time.perf_counter()
-    while time.perf_counter() - begin < seconds:
-        act()
+    player = Player(host, choose, agent.settings.gamma, SEED)
+    player.returns_within(ENDLESS, STEPS)
     took = time.perf_counter() - begin
-    loop.host.step = step
-    return len(taken) * agent.settings.num_envs / took, taken
+    host.close()
+    return player.steps / took, taken
 
 
 def stepping(environments: int, actions: list[np.ndarray]) -> float:
@@ -100,14 +100,14 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--rounds", type=int, default=2)
     options = parser.parse_args()
-    agents = {many: ds.QRDQN(ENV, num_envs=many).learn(2_000) for many in MANY}
+    agent = ds.QRDQN(ENV).learn(2_000)
     rates: dict[str, list[float]] = {}
     for _ in range(options.rounds):
         rates.setdefault("ours, training", []).append(ours(options.steps))
         found = theirs(options.python, options.steps // 2, options.threads)
         rates.setdefault("sb3-contrib, training", []).append(found)
-        for many, agent in agents.items():
-            rate, actions = acting(agent)
+        for many in MANY:
+            rate, actions = acting(agent, many)
             rates.setdefault(f"ours, acting only, {many}", []).append(rate)
             rates.setdefault(f"{many} environments alone", []).append(stepping(many, actions))
     middle = {name: statistics.median(found) for name, found in rates.items()}

@@ -66,7 +66,7 @@ def write_about(path: Path, command: str, **facts: Any) -> None:
         "commit": commit(),
         "versions": {
             name: importlib.metadata.version(name)
-            for name in ("downside", "jax", "equinox", "optax", "numpy")
+            for name in ("downside", "jax", "equinox", "optax", "numpy", "gymnasium")
         },
         "python": platform.python_version(),
         "machine": machine(),

@@ -19,8 +19,9 @@ from downside.envs.flatten import flat_space, flatten, flatten_batch
 from downside.envs.vector_wrappers import autoreset_mode
 from downside.train.origin import Origin
 
-_EVALUATED = 16
-"""Environments side by side when a policy is evaluated."""
+_EVALUATED = 32
+"""Environments side by side when a policy is evaluated: a call of the networks costs nearly the
+same for all of them (`benchmarks/hosted.py`)."""
 
 
 class EnvironmentFaultError(RuntimeError):

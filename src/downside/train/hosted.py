@@ -170,20 +170,6 @@ class HostedLoop:
         run = eqx.tree_at(lambda one: (one.learner, one.rounds), run, (learner, rounds))
         return self._outer_step(program, algorithm, run, float(np.mean(jax.device_get(losses))))
 
-    def greedily(
-        self, program: Program, algorithm: AbstractAlgorithm, run: HostedRun
-    ) -> Callable[[], None]:
-        """A function that steps all environments by the present policy, without learning."""
-        choose, _ = self._functions(program, algorithm, run)
-        networks = _leaves(run.learner.networks)
-        fixed = _leaves((algorithm, run.goal, run.spread))
-
-        def act() -> None:
-            seen = self._observations, self._accumulated, self._discount, self._masks
-            self._act(program, run, awaited(choose(networks, fixed, *seen)))
-
-        return act
-
     def _functions(
         self, program: Program, algorithm: AbstractAlgorithm, run: HostedRun
     ) -> tuple[Callable[..., Any], Callable[..., Any]]:
