@@ -96,6 +96,9 @@ class Trained(NamedTuple):
                 "value": round(self.found.value(measure), 6),
                 "standard_error": round(self.found.standard_error(measure), 6),
                 "predicted": round(self.agent.history[-1]["predicted"], 6),
+                # By its own objective, in the episodes that the policy to keep is chosen by.
+                "last": round(self.agent.history[-1]["value"], 6),
+                "best": round(self.agent.history[-1]["best"], 6),
                 "seconds": round(self.seconds, 1),
                 "settings": self.settings,
             }
