@@ -174,7 +174,7 @@ def _fake_trainer(monkeypatch, broken=(), diverging=()):
                 return Diverged(cell)
             found = ds.Evaluation(np.linspace(-1.0, 1.0, 50) + cell.seed)
             agent = ds.QRSRM(ENV, risk="mean", **TINY)
-            agent.history.append({"predicted": 0.0})
+            agent.history.append({"predicted": 0.0, "value": 0.0, "best": 0.0})
             return Trained(cell, agent, found, settings_of(cell), 1.0, [])
 
     monkeypatch.setattr(_training, "_Trainer", Trainer)
