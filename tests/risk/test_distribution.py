@@ -62,6 +62,20 @@ def test_tail_mean_is_cvar_and_the_worst_value_at_level_zero():
     assert DIE.tail_mean(0.0) == 1.0
 
 
+@pytest.mark.parametrize("count", [3, 10, 25, 50, 100, 200])
+@pytest.mark.parametrize("level", [0.0, 1e-20, 1e-12])
+def test_tail_mean_at_a_tiny_level_is_the_worst_value_whatever_rounding_leaves(count, level):
+    # 50 times 1/50 is not 1 in binary: the first rank begins at some 1e-17, not at 0.
+    found = Distribution.from_quantiles(np.arange(count) + 1.0).tail_mean(level)
+    np.testing.assert_allclose(found, 1.0, rtol=1e-6)
+    single = Distribution.from_quantiles(jnp.arange(count, dtype=jnp.float32) + 1).tail_mean(level)
+    np.testing.assert_allclose(single, 1.0, rtol=1e-6)
+
+
+def test_tail_mean_at_level_zero_skips_values_that_never_come():
+    assert Distribution([-5.0, 2.0, 3.0], [0.0, 0.5, 0.5]).tail_mean(0.0) == 2.0
+
+
 def test_affine_map_shifts_and_scales_a_batch():
     moved = DIE.affine(np.array([1.0, 10.0]), np.array([2.0, 0.5]))
     np.testing.assert_allclose(moved.values, [[3, 5, 5, 7], [10.5, 11, 11, 11.5]])

@@ -179,7 +179,11 @@ class Distribution(eqx.Module):
         levels = xp.atleast_1d(as_floats(level, "level", xp))
         check_levels(levels, "level")
         levels = xp.maximum(levels, 1e-30)[..., None]
-        start = (self.cumulative - self.probabilities)[..., None, :]
+        # Not the cumulative less the probabilities: what is left of rounding, over a tiny level, is
+        # no longer small.
+        before = self.cumulative[..., :-1]
+        start = xp.concatenate([xp.zeros_like(self.cumulative[..., :1]), before], axis=-1)
+        start = start[..., None, :]
         share = xp.clip(levels - start, 0.0, self.probabilities[..., None, :]) / levels
         out = (share * self.values[..., None, :]).sum(axis=-1)
         return out[..., 0] if np.ndim(level) == 0 else out
