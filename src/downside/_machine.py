@@ -1,5 +1,6 @@
 """What the machine has, and which version of the code runs on it."""
 
+import functools
 import os
 import platform
 import subprocess
@@ -20,13 +21,16 @@ def machine() -> str:
     )
 
 
+@functools.cache  # who asks early is told what runs, whatever is committed in the meantime
 def commit() -> str | None:
-    """The commit that the code is of; None if it was not taken from a repository."""
+    """The commit that the code is of, with a "+" where it was changed since; None if it was not
+    taken from a repository."""
     file = Path(__file__)
     try:
         # Asked for this very file: the folder may lie in the repository of something else.
         _git("ls-files", "--error-unmatch", file.name, folder=file.parent)
-        return _git("rev-parse", "--short", "HEAD", folder=file.parent)
+        changed = _git("status", "--porcelain", "--untracked-files=no", ".", folder=file.parent)
+        return _git("rev-parse", "--short", "HEAD", folder=file.parent) + ("+" if changed else "")
     except (OSError, subprocess.SubprocessError):
         return None
 

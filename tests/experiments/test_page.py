@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from downside.experiments import _run, page
+from downside.experiments import _run, page, put
 from downside.experiments._book import Book
 from downside.experiments._options import Options
 from downside.experiments._page import Page
@@ -77,12 +77,24 @@ def test_what_the_paper_does_not_say_stands_apart(tmp_path):
     assert leads not in said
 
 
-def test_the_price_of_a_boundary_does_not_hang_on_one_time(tmp_path):
-    row = a_row("QR-SRM", "cvar(0.6)", 0, "cvar(0.6)", 0.1)
-    row["boundary"] = json.dumps([None, 0.6, 0.7, 0.8, 0.9])
+def test_the_time_of_exercise_follows_from_the_boundary(tmp_path):
+    row = a_row("QR-SRM", "cvar(0.6)", 3, "cvar(0.6)", 0.1)
+    row["boundary"] = json.dumps([None, *[0.999] * 9])
     write_rows(tmp_path / "american-put-default.csv", [row])
-    found = Book(tmp_path).values("put", "default", "QR-SRM cvar(0.6)", "boundary")
-    np.testing.assert_allclose(found, [0.7])
+    found = Book(tmp_path).by_seed("put", "default", "QR-SRM cvar(0.6)", put.TIME)
+    # After one period of 0.1 the logarithm of the price has mean -0.0345 and deviation 0.0949:
+    # it is below that of 0.999 with probability 0.638. Most of the others follow soon.
+    assert list(found) == [3]
+    assert 0.1 * 0.638 + 0.2 * 0.362 < found[3] < 0.1 * 0.638 + 0.6 * 0.362
+
+
+def test_a_put_that_is_never_exercised_ends_at_maturity():
+    assert put.exercise_time(np.full(10, np.nan)) == 1.0
+    # At the start the price is the strike, where exercising pays nothing: it does not count.
+    assert put.exercise_time(np.array([1.0] + [np.nan] * 9)) == 1.0
+    # In a single period: the probability from above, but for the noise of 20,000 episodes.
+    only = put.exercise_time(np.array([np.nan, 0.999] + [np.nan] * 8))
+    np.testing.assert_allclose(only, 0.638 * 0.1 + 0.362, atol=4 * 0.9 * 0.0034)
 
 
 # --- parts ------------------------------------------------------------------------------------

@@ -32,7 +32,7 @@ from downside.experiments._figures import COLOURS, colour, density
 from downside.experiments._options import Options
 from downside.experiments._page import Page
 from downside.experiments._paper import paper_table
-from downside.experiments._rows import read_rows, with_agent, write_about, write_rows
+from downside.experiments._rows import read_rows, without_agent, write_about, write_rows
 from downside.experiments._training import (
     Cell,
     Diverged,
@@ -155,7 +155,10 @@ def test_only_complete_agents_are_not_trained_again(tmp_path):
 def test_the_rows_of_an_agent_replace_those_it_had():
     old = [a_row("QR-SRM", "mean", seed, "mean", 1.0) for seed in (0, 1)]
     new = [a_row("QR-SRM", "mean", 1, "mean", 2.0)]
-    assert [row["value"] for row in with_agent(old, new, "objective", "seed")] == [1.0, 2.0]
+    assert [row["value"] for row in [*without_agent(old, new[0], "objective", "seed"), *new]] == [
+        1.0,
+        2.0,
+    ]
 
 
 def _fake_trainer(monkeypatch, broken=(), diverging=()):
@@ -206,6 +209,13 @@ def test_agents_that_diverge_are_told_of_until_one_does_not(monkeypatch, tmp_pat
     assert (list(about["diverged"]), about["seeds"]) == (["QR-DQN, seed 1"], [0])
     said = "Left out, since their losses diverged: QR-DQN, seed 1."
     assert said in Page(tmp_path, tmp_path / "page.md").text()
+    # What an agent of other settings was worth before is no longer shown.
+    before = a_row("QR-DQN", "cvar(1.0)", 1, "cvar(1.0)", 9.0)
+    write_rows(path.with_suffix(".csv"), [*read_rows(path.with_suffix(".csv")), before])
+    path.write_text(json.dumps({**about, "diverged": {}}))
+    _fake_trainer(monkeypatch, diverging=(1,))
+    mean_reversion.main(options)
+    assert {row["seed"] for row in read_rows(path.with_suffix(".csv"))} == {"0"}
     # With the same settings it would diverge again; with others it is tried.
     again = _fake_trainer(monkeypatch)
     mean_reversion.main(options)
@@ -347,7 +357,19 @@ def test_intervals_resample_seeds():
     assert (found.low, found.high) == pytest.approx((2 - 2.68865, 2 + 2.68865), rel=1e-5)
     assert mean_range([1.0]) == (1.0, 1.0, 1.0, 1)
     # Nothing varies in either group, so nothing does between them.
-    assert difference(np.full(3, 2.0), np.full(5, 0.5)) == (1.5, 1.5, 1.5, 3)
+    ours, theirs = dict.fromkeys(range(3), 2.0), dict.fromkeys(range(5), 0.5)
+    assert difference(ours, theirs, paired=False) == (1.5, 1.5, 1.5, 3)
+
+
+def test_seeds_that_share_their_noise_are_compared_one_by_one():
+    # Noise of size 10 that both meet, and a gain of 1, 2 and 3 in the seeds that both have.
+    ours = {0: 11.0, 1: -8.0, 2: 3.0, 7: 100.0}
+    theirs = {0: 10.0, 1: -10.0, 2: 0.0, 8: 0.0}
+    found = difference(ours, theirs, paired=True)
+    assert (found.value, found.seeds) == (2.0, 3)
+    assert found == mean_range([1.0, 2.0, 3.0])
+    assert difference(ours, theirs, paired=False).low < -20
+    assert difference({0: 3.0}, {0: 1.0, 1: 0.0}, paired=True) == (2.0, 2.0, 2.0, 1)
 
 
 PAIR = (Pair("QR-SRM cvar(0.5)", "QR-iCVaR 0.5", "cvar(0.5)"),)
@@ -376,9 +398,9 @@ ALIKE = (
 )
 def test_a_claim_is_judged_by_its_interval(monkeypatch, tmp_path, rule, first, second, word):
     pair = (ALIKE if rule == "alike" else PAIR)[0]
-    values = {pair.first: np.array(first), pair.second: np.array(second)}
+    values = {pair.first: dict(enumerate(first)), pair.second: dict(enumerate(second))}
     book = Book(tmp_path)
-    monkeypatch.setattr(book, "values", lambda study, preset, agent, measure: values[agent])
+    monkeypatch.setattr(book, "by_seed", lambda study, preset, agent, measure: values[agent])
     claim = Claim("so it says", "mean-reversion", rule, (pair,))
     assert judge(claim, book, "default").word == word
 
@@ -389,9 +411,10 @@ def test_one_seed_decides_nothing_whatever_the_others_say(monkeypatch, tmp_path)
 
     def values(study, preset, agent, measure):
         spread = 0.01 * np.arange(seeds[measure])
-        return spread + (seeds[measure] == 1) + 0.5 * (agent == "QR-SRM cvar(1.0)")
+        own = spread + (seeds[measure] == 1) + 0.5 * (agent == "QR-SRM cvar(1.0)")
+        return dict(enumerate(own))
 
-    monkeypatch.setattr(book, "values", values)
+    monkeypatch.setattr(book, "by_seed", values)
     pairs = tuple(Pair("QR-SRM cvar(1.0)", "QR-DQN", measure) for measure in seeds)
     verdict = judge(Claim("on both", "mean-reversion", "better", pairs), book, "default")
     assert verdict.word == "undecided"
@@ -403,14 +426,30 @@ def test_the_comparison_that_bears_a_claim_out_least_decides(monkeypatch, tmp_pa
     book = Book(tmp_path)
 
     def values(study, preset, agent, measure):
-        return np.full(5, gain[measure] if agent == "QR-SRM cvar(1.0)" else 0.0)
+        return dict.fromkeys(range(5), gain[measure] if agent == "QR-SRM cvar(1.0)" else 0.0)
 
-    monkeypatch.setattr(book, "values", values)
+    monkeypatch.setattr(book, "by_seed", values)
     pairs = tuple(Pair("QR-SRM cvar(1.0)", "QR-DQN", measure) for measure in gain)
     verdict = judge(Claim("on every measure", "mean-reversion", "better", pairs), book, "default")
     assert verdict.word == "does not hold"
     assert verdict.pair.measure == "cvar(0.2)"
     assert verdict.paper == pytest.approx(0.40)  # -1.36 + 1.76, by the same measure
+
+
+@pytest.mark.parametrize(("gain", "word"), [(-0.1, "does not hold"), (0.1, "not yet run")])
+def test_one_comparison_that_fails_is_enough_and_one_that_succeeds_is_not(
+    monkeypatch, tmp_path, gain, word
+):
+    book = Book(tmp_path)
+    values = {"QR-DQN": dict.fromkeys(range(3), 0.0), "QR-CVaR 0.5": {}}
+
+    def by_seed(study, preset, agent, measure):
+        return values.get(agent, dict.fromkeys(range(3), gain))
+
+    monkeypatch.setattr(book, "by_seed", by_seed)
+    pairs = tuple(Pair("QR-SRM cvar(0.5)", other, "cvar(0.5)") for other in values)
+    verdict = judge(Claim("the best", "mean-reversion", "better", pairs), book, "default")
+    assert verdict.word == word
 
 
 @pytest.mark.parametrize("claim", CLAIMS, ids=lambda claim: claim.says)

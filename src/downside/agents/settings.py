@@ -205,8 +205,8 @@ PAPER: Mapping[str, Any] = {
     "trials": 0,
     "total_timesteps": 500_000,
 }
-"""What the paper states (quantiles, batch, layers, learning rate, γ, κ, steps; its Huber loss is
-the standard one), completed by the customs of the code it builds on."""
+"""What the paper states (quantiles, batch, layers, learning rate, γ), completed by the customs of
+the code it builds on: it prints neither κ nor the optimiser nor the number of steps."""
 
 PRESETS: Mapping[str, Mapping[str, Any]] = {"default": {}, "paper": PAPER}
 

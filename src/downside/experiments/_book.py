@@ -1,7 +1,6 @@
 """The results as they are on disk: the values of each agent's seeds, and how they were made."""
 
-import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -9,8 +8,10 @@ import numpy as np
 from jaxtyping import Float
 
 from downside.evaluation.seeds import difference_interval, mean_interval
-from downside.experiments._rows import Row, read_about, read_rows, select, values
+from downside.experiments import put
+from downside.experiments._rows import Row, by_seed, read_about, read_rows, select
 from downside.experiments._training import agent_of
+from downside.risk import parse
 
 RESAMPLES, CONFIDENCE = 10_000, 0.95
 FILES = {"put": "american-put", "lunar": "lunar-lander"}
@@ -64,46 +65,40 @@ class Book:
     def values(
         self, study: str, preset: str, agent: str, measure: str
     ) -> Float[np.ndarray, " seeds"]:
-        """The values of an agent's seeds.
+        """As `by_seed`, without the seeds."""
+        return np.array(list(self.by_seed(study, preset, agent, measure).values()))
+
+    def by_seed(self, study: str, preset: str, agent: str, measure: str) -> dict[int, float]:
+        """The value of each seed of an agent.
 
         Agents are called as in the paper's tables ("QR-CVaR 0.5"), in the study of quantiles
-        "QR-SRM, 50 quantiles". The measure "boundary" is the price below which a put is
-        exercised, 0 where it never is: the median over time, since single times differ a lot.
+        "QR-SRM, 50 quantiles". The measure `put.TIME` is when a put is exercised on average.
         """
         rows = self.rows(study, preset)
         if study == "lunar":
-            return values(rows, row=agent, measure=measure)
+            return by_seed(rows, row=agent, measure=measure)
         if study == "quantiles":
             algorithm, _, count = agent.removesuffix(" quantiles").partition(", ")
-            return self._quantile_values(preset, algorithm, count, measure)
+            return self._of_quantiles(preset, algorithm, count, measure)
         algorithm, objective = agent_of(agent)
         own = select(rows, algorithm=algorithm, objective=objective)
-        if measure == "boundary":
-            return np.array(
-                [
-                    np.median([price or 0.0 for price in json.loads(row["boundary"])])
-                    for row in select(own, measure=objective)
-                ]
-            )
-        return values(own, measure=measure)
+        if measure == put.TIME:
+            found = select(own, measure=objective)
+            return {int(row["seed"]): put.exercise_time(put.edge(row["boundary"])) for row in found}
+        return by_seed(own, measure=measure)
 
-    def _quantile_values(
+    def _of_quantiles(
         self, preset: str, algorithm: str, count: str, measure: str
-    ) -> Float[np.ndarray, " seeds"]:
-        from downside.risk import parse
-
-        written = values(
-            self.rows("quantiles", preset), algorithm=algorithm, quantiles=count, measure=measure
-        )
-        if written.size:
+    ) -> dict[int, float]:
+        own = {"algorithm": algorithm, "quantiles": count}
+        written = by_seed(self.rows("quantiles", preset), **own, measure=measure)
+        if written:
             return written
-        rows = select(
-            self.rows("quantiles", preset, "-returns"), algorithm=algorithm, quantiles=count
-        )
-        risk, out = parse(measure), []
-        for seed in sorted({row["seed"] for row in rows}, key=int):
-            out.append(float(risk(np.array([float(r["value"]) for r in select(rows, seed=seed)]))))
-        return np.array(out)
+        rows, risk = select(self.rows("quantiles", preset, "-returns"), **own), parse(measure)
+        return {
+            seed: float(risk(np.array([float(row["value"]) for row in select(rows, seed=seed)])))
+            for seed in sorted({int(row["seed"]) for row in rows})
+        }
 
     def range(self, study: str, preset: str, agent: str, measure: str) -> Range | None:
         """The mean over an agent's seeds with its interval; None if there are none."""
@@ -126,10 +121,16 @@ def mean_range(values: Sequence[float] | Float[np.ndarray, " seeds"]) -> Range:
     return Range(value, *ends, len(own))
 
 
-def difference(first: Float[np.ndarray, " seeds"], second: Float[np.ndarray, " others"]) -> Range:
-    """The mean of the first minus that of the second, with the seeds of each resampled; where one
-    has a single seed, there is no interval."""
-    value, seeds = float(first.mean() - second.mean()), min(len(first), len(second))
+def difference(first: Mapping[int, float], second: Mapping[int, float], *, paired: bool) -> Range:
+    """The mean of the first minus that of the second, over the seeds of each, or where they are
+    `paired` over those that both have; where there is a single one, there is no interval.
+
+    Agents of one seed that are valued under the same noise are paired: most of it cancels.
+    """
+    if paired:
+        return mean_range([first[seed] - second[seed] for seed in first if seed in second])
+    ours, theirs = np.array(list(first.values())), np.array(list(second.values()))
+    value, seeds = float(ours.mean() - theirs.mean()), min(len(ours), len(theirs))
     if seeds < 2:
         return Range(value, value, value, seeds)
-    return Range(value, *difference_interval(first, second, CONFIDENCE, RESAMPLES), seeds)
+    return Range(value, *difference_interval(ours, theirs, CONFIDENCE, RESAMPLES), seeds)

@@ -4,6 +4,7 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Literal, NamedTuple
 
+from downside.experiments import put
 from downside.experiments._book import Book, Range, difference
 from downside.experiments._paper import PaperTable, paper_table
 
@@ -57,17 +58,24 @@ class Verdict(NamedTuple):
 def judge(claim: Claim, book: Book, preset: str) -> Verdict:
     """Compares the agents of a claim."""
     judged: list[tuple[int, float, Pair, Range]] = []
+    missing: list[Pair] = []
     for pair in claim.pairs:
-        ours = book.values(claim.study, preset, pair.first, pair.measure)
-        theirs = book.values(claim.study, preset, pair.second, pair.measure)
-        if not ours.size or not theirs.size:
-            return Verdict("not yet run", pair, None, _paper(claim, pair))
-        found = difference(ours, theirs)
+        ours = book.by_seed(claim.study, preset, pair.first, pair.measure)
+        theirs = book.by_seed(claim.study, preset, pair.second, pair.measure)
+        # The lander's noise depends on what is done in it: no two agents meet the same.
+        paired = claim.study != "lunar"
+        if not (ours.keys() & theirs.keys() if paired else ours and theirs):
+            missing.append(pair)
+            continue
+        found = difference(ours, theirs, paired=paired)
         rank, slack = _judged(claim, pair, found)
         if found.seeds < LEAST_SEEDS:
             rank = 1
         judged.append((rank, slack, pair, found))
-    rank, _, pair, found = min(judged, key=lambda one: one[:2])
+    rank, _, pair, found = min(judged, key=lambda one: one[:2], default=(1, 0.0, None, None))
+    if missing and (pair is None or rank > 0):  # one that does not hold is enough
+        return Verdict("not yet run", missing[0], None, _paper(claim, missing[0]))
+    assert pair is not None
     word = ("does not hold", "undecided", "holds")[rank]
     return Verdict(word, pair, found, _paper(claim, pair))
 
@@ -79,9 +87,10 @@ def _judged(claim: Claim, pair: Pair, found: Range) -> tuple[int, float]:
         outside = found.low > margin or found.high < -margin
         inside = -margin <= found.low and found.high <= margin
         return (0 if outside else 2 if inside else 1), margin - abs(found.value)
-    if found.high < 0:
+    least = -margin if claim.rule == "leads" else 0.0
+    if found.high < least:
         return 0, found.value
-    ahead = found.low >= -margin if claim.rule == "leads" else found.low > 0
+    ahead = found.low >= least if claim.rule == "leads" else found.low > least
     return (2 if ahead else 1), found.value
 
 
@@ -217,10 +226,10 @@ CLAIMS: tuple[Claim, ...] = (
         for level in ("1.0", "0.6", "0.2")
     ),
     Claim(
-        "the put: the smaller α, the sooner it is exercised (median price of the boundary)",
+        "the put: the smaller α, the sooner it is exercised (share of its life, by the boundary)",
         "put",
         "better",
-        (Pair(_PUT[0], _PUT[1], "boundary"), Pair(_PUT[1], _PUT[2], "boundary")),
+        (Pair(_PUT[1], _PUT[0], put.TIME), Pair(_PUT[2], _PUT[1], put.TIME)),
     ),
     Claim(
         "the put: and the smaller α, the higher CVaR(0.2) and the lower the mean",
@@ -318,11 +327,11 @@ CLAIMS: tuple[Claim, ...] = (
         )
         for measure in (MIXED, FIFTH, HALF)
     ),
-    _alike(
+    Claim(
+        "the lander: half mean, half worst 20% hardly costs anything in the mean (a tenth at most)",
         "lunar",
-        f"QR-SRM {MIXED}",
-        "QR-SRM cvar(1.0)",
-        MEAN,
-        "the lander: half mean, half worst 20% hardly costs anything in the mean",
+        "alike",
+        (Pair(f"QR-SRM {MIXED}", "QR-SRM cvar(1.0)", MEAN),),
+        margin=0.1 * _LANDER.figures["QR-SRM cvar(1.0)", MEAN].mean,
     ),
 )

@@ -9,6 +9,9 @@ from downside.experiments._book import Range
 from downside.experiments._claims import Claim, Verdict
 from downside.experiments._options import SEEDS
 
+_DIGITS = {"put": 4, "lunar": 1}
+"""Of differences, where they are not three."""
+
 
 def made_with(one: dict[str, Any]) -> tuple[str, str]:
     """Machine and versions, in words."""
@@ -54,8 +57,9 @@ def verdict(claim: Claim, one: Verdict) -> str:
     found = one.found
     by = f" by `{one.pair.measure}`" if len({pair.measure for pair in claim.pairs}) > 1 else ""
     versus = f" to {one.pair.second}" if len({pair.second for pair in claim.pairs}) > 1 else ""
-    interval = f" [{found.low:+.3f}, {found.high:+.3f}]" if found.seeds > 1 else ""
-    said = escaped(f"**{one.word}**: {found.value:+.3f}{interval}{by}{versus}")
+    digits = _DIGITS.get(claim.study, 3)
+    interval = f" [{found.low:+.{digits}f}, {found.high:+.{digits}f}]" if found.seeds > 1 else ""
+    said = escaped(f"**{one.word}**: {found.value:+.{digits}f}{interval}{by}{versus}")
     if found.seeds < len(SEEDS):
         said += ", one seed" if found.seeds == 1 else f", {found.seeds} seeds"
     return said if one.paper is None else f"{said} (paper {one.paper:+.2f})"

@@ -36,10 +36,10 @@ def write_rows(path: Path, rows: Sequence[Row]) -> None:
     write_text(path, text.getvalue())
 
 
-def with_agent(rows: Sequence[Row], new: Sequence[Row], *keys: str) -> list[Row]:
-    """The rows with those of one agent replaced; `keys` say which are the agent's."""
-    agent = [str(new[0][key]) for key in keys]
-    return [row for row in rows if [str(row[key]) for key in keys] != agent] + list(new)
+def without_agent(rows: Sequence[Row], own: Row, *keys: str) -> list[Row]:
+    """The rows without those of one agent, which have the entries `keys` of one of its `own`."""
+    agent = [str(own[key]) for key in keys]
+    return [row for row in rows if [str(row[key]) for key in keys] != agent]
 
 
 def select(rows: Sequence[Row], **wanted: Any) -> list[Row]:
@@ -49,10 +49,15 @@ def select(rows: Sequence[Row], **wanted: Any) -> list[Row]:
     ]
 
 
-def values(rows: Sequence[Row], **wanted: Any) -> Float[np.ndarray, " seeds"]:
+def by_seed(rows: Sequence[Row], **wanted: Any) -> dict[int, float]:
     """The value of each seed's agent, among the rows with these entries."""
-    own = sorted(select(rows, **wanted), key=lambda row: int(row["seed"]))
-    return np.array([float(row["value"]) for row in own])
+    own = {int(row["seed"]): float(row["value"]) for row in select(rows, **wanted)}
+    return dict(sorted(own.items()))
+
+
+def values(rows: Sequence[Row], **wanted: Any) -> Float[np.ndarray, " seeds"]:
+    """As `by_seed`, without the seeds."""
+    return np.array(list(by_seed(rows, **wanted).values()))
 
 
 def read_about(path: Path) -> dict[str, Any]:

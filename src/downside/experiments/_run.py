@@ -4,6 +4,7 @@ import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
+from downside._machine import commit
 from downside.experiments import load
 from downside.experiments._options import Options
 from downside.experiments._progress import StudyBar
@@ -15,6 +16,7 @@ def run(names: Sequence[str], options: Options) -> None:
     """Runs the experiments and writes the page; an error if figures are not as they should be."""
     modules: dict[str, Any] = {name: load(name) for name in names if name != "page"}
     page = load("page")  # now: the code may be another one in a few hours
+    commit()
     left = sum(_remaining(module, options) for module in modules.values())
     if not left:
         wrong = [name for name, module in modules.items() if not module.main(options)]

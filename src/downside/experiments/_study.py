@@ -12,7 +12,7 @@ from downside.experiments._rows import (
     read_about,
     read_rows,
     select,
-    with_agent,
+    without_agent,
     write_about,
     write_rows,
 )
@@ -97,9 +97,11 @@ class Study:
                 made = {part: make(one) for part, make in self.parts.items()}
                 made[""] = self._values(one)
             with locked(self.path()):  # another command may be writing other agents
-                for part, own in made.items():
-                    rows = with_agent(self.rows(part), own, *self.keys)
-                    write_rows(self.path(part), sorted(rows, key=self.order))
+                for part in (*self.parts, ""):  # of one that diverged, what was there is no more
+                    rows = without_agent(self.rows(part), one.cell.row(), *self.keys)
+                    rows = sorted([*rows, *made.get(part, ())], key=self.order)
+                    if rows or self.path(part).exists():
+                        write_rows(self.path(part), rows)
                 self._write_about(one)
         return self.rows()
 

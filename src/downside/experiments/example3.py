@@ -7,7 +7,9 @@ the true one of the same policy: its futures from every step, simulated. Writes
 run's folder; what is there is not made again.
 """
 
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -24,7 +26,21 @@ from downside.runs import run_folder
 from downside.train import QRSRM, Agent
 
 RISK = "cvar(0.5)"
-EPISODE = 6
+EPISODES = 100
+LOW, HIGH = 0.2, 0.6
+"""The episode that is shown is the first of so many in which the learned level goes below the one
+and above the other, as it does in the paper's; if there is none, the first of all."""
+COLUMNS = {
+    "price P": "price",
+    "inventory q": "inventory",
+    "earned so far s": "s",
+    "discount so far c": "c",
+    "trade a": "trade",
+    "reward r": "reward",
+    "level α, learned": "level",
+    "level α, true": "true_level",
+}
+"""The rows of the paper's table, and the true levels: what they are in words, and in the data."""
 DISTRIBUTION_FRACTION = 0.3
 """The default learns the quantiles for too short a time to be read: news of a step travels back to
 the one before at the pace of the target network, and an episode has ten of them."""
@@ -42,36 +58,40 @@ def _one(options: Options, preset: str) -> str:
     agent = _agent(options, preset)
     about = read_about(path.with_suffix(".json"))
     settings = fingerprint(agent, options.quick)
-    if path.exists() and about.get("settings") == settings:
+    made = {"settings": settings, "seeds": [agent.seed]}
+    if path.exists() and all(about.get(name) == value for name, value in made.items()):
         console.print(f"{path} is there; delete it to train anew.", highlight=False)
         return about["checks"]
     console.print(f"Training {agent.name} for {RISK} on {ENVIRONMENT}, preset {preset}")
     agent.learn(progress_bar=True)
-    learned = explain(agent, episode_seed=EPISODE, checks=1000)
-    true = explain(agent, episode_seed=EPISODE, checks=0, returns="simulated")
+    episode = telling_episode(agent)
+    learned = explain(agent, episode_seed=episode, checks=1000)
+    true = explain(agent, episode_seed=episode, checks=0, returns="simulated")
     line = float(np.asarray(learned.steps[0].risk.thresholds)[0])
     header = ("", *(str(step.time) for step in learned.steps))
-    show(console, f"Example 3: λ(0.5) = {line:.3f}", header, rows(learned, true))
+    written = table(learned, true)
+    show(console, f"Example 3: λ(0.5) = {line:.3f}", header, rows(written))
     for step in learned.steps:
         console.print(f"{step.time:>3}  {step.words}", highlight=False)
     checks = learned.calibration
     assert checks is not None
     console.print(checks.words, highlight=False)
 
+    path.unlink(missing_ok=True)  # written last: it says that the others are there
     write_about(
         path.with_suffix(".json"),
         f"downside reproduce example3 --preset {preset}",
         environment=ENVIRONMENT,
         gamma=GAMMA,
-        seeds=[agent.seed],
-        episode=EPISODE,
-        settings=settings,
+        **made,
+        episode=episode,
+        threshold=round(line, 4),
         checks=checks.verdict,
     )
     save(learned.plot(), options.folder, f"example3-{preset}")
-    write_rows(path, table(learned, true))  # the last of them: it says that the others are there
+    write_rows(path, written)
     if not options.quick:
-        page = _report(agent, preset)
+        page = _report(agent, preset, episode)
         console.print(f"Written: {path}, and {page}", highlight=False)
     return checks.verdict
 
@@ -83,42 +103,43 @@ def _agent(options: Options, preset: str) -> Agent:
     return QRSRM(ENVIRONMENT, risk=RISK, seed=seed, gamma=GAMMA, preset=preset, **changes)
 
 
-def _report(agent: Agent, preset: str) -> Path:
+def telling_episode(agent: Agent) -> int:
+    """The seed of an episode in which the agent's attitude changes both ways."""
+    for episode in range(EPISODES):
+        steps = explain(agent, episode_seed=episode, checks=0).steps
+        levels = [step.level for step in steps[:-1]]  # when it is over there is nothing to risk
+        if min(levels) < LOW and max(levels) > HIGH:
+            return episode
+    return 0
+
+
+def _report(agent: Agent, preset: str, episode: int) -> Path:
     name = "qrsrm-example3" if preset == "default" else f"qrsrm-example3-{preset}"
     folder = run_folder(ENVIRONMENT, name, agent.risk, agent.seed)
     plan = solve(ENVIRONMENT, RISK, gamma=GAMMA, episodes=100_000)
     chapter = make_chapter(
-        agent, label=f"{agent.name}, {RISK}", optimum=plan.value, episode_seed=EPISODE
+        agent, label=f"{agent.name}, {RISK}", optimum=plan.value, episode_seed=episode
     )
-    return report(chapter, plan, out=folder / "example3.html", episode_seed=EPISODE, checks=200)
+    return report(chapter, plan, out=folder / "example3.html", episode_seed=episode, checks=200)
 
 
 def table(learned: Story, true: Story) -> list[Row]:
-    """The steps as they are written down, each with its true level."""
-    return [
-        {**{k: v for k, v in row.items() if not isinstance(v, list)}, "true_level": other.level}
-        for row, other in zip(learned.rows(), true.steps, strict=True)
-    ]
+    """The steps as they are written down, each with the trade and its true level."""
+    out = []
+    for row, step, other in zip(learned.rows(), learned.steps, true.steps, strict=True):
+        own = {name: value for name, value in row.items() if not isinstance(value, list)}
+        trade = _amount(step.action_name)
+        out.append({**own, "trade": "" if trade is None else trade, "true_level": other.level})
+    return out
 
 
-def rows(learned: Story, true: Story) -> list[tuple[str, ...]]:
-    """The rows of the paper's table, and the true levels."""
-    steps = learned.steps
+def rows(written: Sequence[Row]) -> list[tuple[str, ...]]:
+    """The table as it is shown, from what is written down."""
 
-    def row(name: str, values: list[float | None]) -> tuple[str, ...]:
-        return (name, *("" if value is None else f"{value:.3f}" for value in values))
+    def shown(value: Any) -> str:
+        return "" if value in ("", None) else f"{float(value):.3f}"
 
-    trades = [_amount(step.action_name) for step in steps]
-    return [
-        row("P", [step.seen["price"] for step in steps]),
-        row("q", [step.seen["inventory"] for step in steps]),
-        row("s", [step.accumulated for step in steps]),
-        row("c", [step.discount_so_far for step in steps]),
-        row("a", trades),
-        row("r", [step.reward for step in steps]),
-        row("α, learned", [step.level for step in steps]),
-        row("α, true", [step.level for step in true.steps]),
-    ]
+    return [(name, *(shown(row[column]) for row in written)) for name, column in COLUMNS.items()]
 
 
 def _amount(action: str) -> float | None:

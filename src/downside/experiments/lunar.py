@@ -17,7 +17,7 @@ from downside._files import locked
 from downside._machine import cores
 from downside.experiments._options import Options
 from downside.experiments._paper import paper_table
-from downside.experiments._rows import Row, read_rows, with_agent, write_about, write_rows
+from downside.experiments._rows import Row, read_rows, without_agent, write_about, write_rows
 from downside.experiments._tables import show, terminal
 from downside.risk import parse
 from downside.runs import run_returns
@@ -142,7 +142,7 @@ def _train(options: Options, preset: str) -> Mapping[str, str]:
         with locked(path):  # another command may be writing others
             found = read_rows(path)
             for own in new:
-                found = with_agent(found, own, "row", "seed")
+                found = [*without_agent(found, own[0], "row", "seed"), *own]
             if found:
                 write_rows(path, found)
                 _write_about(path, plan, found)

@@ -5,11 +5,13 @@ Writes `results/american-put-PRESET.csv` (each agent by each measure, with its b
 `american-put-optimum.csv`, and draws `figures/american-put-PRESET`.
 """
 
+import functools
 import itertools
 import json
 from collections.abc import Sequence
 from typing import Any
 
+import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
@@ -31,7 +33,10 @@ RISKS = ("cvar(0.2)", "cvar(0.6)", "cvar(1.0)")
 LINES = (":", "--", "-")
 """As in the paper, of the value by each of them."""
 TIMESTEPS = {"default": 512_000, "paper": 500_000}
+TIME = "time of exercise"
+"""Not a measure of risk, but what is claimed of the boundaries."""
 _PRICES = np.linspace(0.3, 1.0, 701)
+_EPISODES = 20_000
 
 
 def main(options: Options) -> bool:
@@ -124,6 +129,26 @@ def _edge_of_plan(plan: Plan) -> Row:
 def edge(text: str) -> Float[np.ndarray, " periods"]:
     """A boundary as it is written down: NaN where there is no exercise."""
     return np.array([np.nan if price is None else price for price in json.loads(text)], dtype=float)
+
+
+def exercise_time(edge: Float[np.ndarray, " periods"]) -> float:
+    """When the put is exercised on average, as a share of its life: where the price is at the
+    boundary `edge` or below it, and otherwise at maturity. Always under the same prices."""
+    prices = _prices()[:, : len(edge)]
+    now = (prices <= np.where(np.isnan(edge), -np.inf, edge)) & (prices < AmericanPut().strike)
+    first = np.where(now.any(axis=1), now.argmax(axis=1), len(edge))
+    return float(first.mean() / len(edge))
+
+
+@functools.cache
+def _prices() -> Float[np.ndarray, "episodes periods"]:
+    """The prices that decisions are made at."""
+    env, draws = AmericanPut(), np.random.default_rng(0)
+    prices = [np.full(_EPISODES, env.initial_price)]
+    for _ in range(env.periods - 1):
+        noise = draws.standard_normal(_EPISODES)
+        prices.append(np.asarray(env.next_price(jnp.asarray(prices[-1]), noise)))
+    return np.stack(prices, axis=1)
 
 
 def planned(plans: Sequence[Row], risk: str, periods: int) -> Float[np.ndarray, " periods"]:

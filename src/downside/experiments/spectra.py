@@ -13,7 +13,7 @@ import numpy as np
 from downside.experiments._book import difference
 from downside.experiments._figures import agent_words, colour, density, picture, words
 from downside.experiments._options import Options
-from downside.experiments._rows import Row, select, values
+from downside.experiments._rows import Row, by_seed, select, values
 from downside.experiments._study import Study
 from downside.experiments._tables import show, terminal
 from downside.experiments._training import Cell, Trained, agent_label
@@ -72,15 +72,15 @@ def study(options: Options, preset: str) -> Study:
 def _show(rows: list[Row], best: dict[str, float], preset: str) -> bool:
     """Prints the table; says whether no agent is clearly better by a measure than its own one."""
     found = {
-        (objective, measure): values(rows, objective=objective, measure=measure)
+        (objective, measure): by_seed(rows, objective=objective, measure=measure)
         for objective in OBJECTIVES
         for measure in OBJECTIVES
         if select(rows, objective=objective)
     }
     there = [objective for objective in OBJECTIVES if (objective, objective) in found]
     shown = [
-        [words(objective), *(f"{found[objective, measure].mean():.4f}" for measure in OBJECTIVES)]
-        for objective in there
+        [words(own), *(f"{np.mean([*found[own, measure].values()]):.4f}" for measure in OBJECTIVES)]
+        for own in there
     ]
     shown.append(
         ["the optimum", *(f"{best.get(objective, np.nan):.4f}" for objective in OBJECTIVES)]
@@ -89,7 +89,9 @@ def _show(rows: list[Row], best: dict[str, float], preset: str) -> bool:
     title = f"Spectra, preset {preset}: mean over seeds"
     show(terminal(), title, header, shown, frozenset({2}))
     return all(
-        difference(found[own, own], found[other, own]).high >= 0 for own in there for other in there
+        difference(found[own, own], found[other, own], paired=True).high >= 0
+        for own in there
+        for other in there
     )
 
 
