@@ -1,5 +1,6 @@
 """The paper's tables as figures: every agent by every measure, ours beside the paper's."""
 
+import math
 from pathlib import Path
 from typing import Any
 
@@ -8,30 +9,47 @@ from downside.experiments._figures import MARKS, agent_words, colour, picture, w
 from downside.experiments._paper import PaperTable
 from downside.experiments._training import agent_of
 
+_COLUMNS = 4
+
 
 def draw_comparison(
     book: Book, study: str, table: PaperTable, presets: tuple[str, ...], folder: Path
 ) -> None:
     """A panel for each measure, a line for each agent."""
-    size = (2.0 + 1.75 * len(table.measures), 0.9 + 0.32 * len(table.rows))
-    with picture(folder, study, 1, len(table.measures), size, sharey=True) as (figure, axes):
-        for axis, measure in zip(axes[0], table.measures, strict=True):
-            _draw_measure(axis, book, study, table, presets, measure)
+    lines = math.ceil(len(table.measures) / _COLUMNS)
+    size = (11.0, lines * (0.9 + 0.26 * len(table.rows)))
+    there = tuple(preset for preset in presets if book.rows(study, preset))
+    with picture(folder, study, lines, _COLUMNS, size, sharey=True) as (figure, axes):
+        for axis, measure in zip(axes.flat, table.measures, strict=False):
+            _draw_measure(axis, book, study, table, there, measure)
         axes[0, 0].set_yticks(range(len(table.rows)), [agent_words(row) for row in table.rows])
         axes[0, 0].set_ylim(len(table.rows) - 0.5, -0.5)
-        first = axes[0, 0]
-        grey = "#777777"
-        marks: list[Any] = [
-            first.plot([], [], "o", color=grey, label=f"ours, preset {presets[0]}")[0],
-            *(
-                first.plot([], [], "o", color=grey, mfc="white", label=f"ours, preset {one}")[0]
-                for one in presets[1:]
-            ),
-            first.plot([], [], "x", color=grey, label="in the paper (± standard deviation)")[0],
-        ]
-        if book.optimum(study, table.measures[0]) is not None:
-            marks.append(first.plot([], [], color="black", lw=1, label="the optimum")[0])
-        figure.legend(handles=marks, loc="outside lower center", ncols=len(marks))
+        empty = axes.flat[len(table.measures) :]
+        for axis in empty:
+            axis.set_axis_off()
+        marks = _marks(axes[0, 0], book, study, table, there)
+        if len(empty):
+            empty[0].legend(handles=marks, loc="center left", fontsize=9)
+        else:
+            figure.legend(handles=marks, loc="outside lower center", ncols=4)
+
+
+def _marks(
+    axis: Any, book: Book, study: str, table: PaperTable, presets: tuple[str, ...]
+) -> list[Any]:
+    """What stands for what."""
+    grey, there = "#777777", {agent_of(row)[0] for row in table.rows}
+    faces = [(preset, grey if i == 0 else "white") for i, preset in enumerate(presets)]
+    marks = [
+        axis.plot([], [], "o", color=grey, mfc=face, label=f"ours, preset {preset}")[0]
+        for preset, face in faces
+    ]
+    marks.append(axis.plot([], [], color=grey, lw=1, label="its 95% interval over seeds")[0])
+    marks.append(axis.plot([], [], "x", color="#999999", label="in the paper, ± deviation")[0])
+    if book.optimum(study, table.measures[0]) is not None:
+        marks.append(axis.plot([], [], color="black", lw=1, label="the optimum")[0])
+    named = [(name, mark) for name, mark in MARKS.items() if name in there]
+    return marks + [axis.plot([], [], mark, color=grey, label=name)[0] for name, mark in named]
 
 
 def _draw_measure(

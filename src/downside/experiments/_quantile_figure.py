@@ -5,18 +5,20 @@ from typing import Any
 
 import numpy as np
 
-from downside.experiments._figures import agent_words, colour, density, picture
+from downside.experiments._figures import colour, density, picture
 from downside.experiments._rows import Row, select
+from downside.experiments.optimum import optimum
 from downside.risk import Distribution
 
-_OURS, _THEIRS, _DENSE = "QR-SRM cvar(1.0)", "QR-DQN", "QR-SRM exponential(4)"
+_OURS, _THEIRS = "QR-SRM cvar(1.0)", "QR-DQN"
 _LEVELS = np.linspace(0.01, 1.0, 100)
 _SCORING_LINES = {
-    "double sum, N knots": ("--", _DENSE),
-    "lookup, N knots": ("-", _DENSE),
-    "one knot (CVaR)": (":", "QR-SRM cvar(0.5)"),
-    "mean (QR-DQN)": ("-", _THEIRS),
+    "double sum, N knots": ("--", "#777777"),
+    "lookup, N knots": ("-", "#777777"),
+    "one knot (CVaR)": (":", "#777777"),
+    "mean (QR-DQN)": ("-", colour(_THEIRS)),
 }
+"""Scorings are no agents, and have no colour but QR-DQN's."""
 
 
 def draw(
@@ -31,8 +33,9 @@ def draw(
     with picture(folder, f"quantiles-{preset}", 2, 3, (12.0, 7.2)) as (figure, axes):
         _draw_returns(axes[0, 0], returns, agents)
         _draw_levels(axes[0, 1], returns)
+        best = optimum(folder / "mean-reversion-optimum.csv").get("cvar(1.0)")
         for axis, name in ((axes[0, 2], "timesteps"), (axes[1, 0], "seconds")):
-            _draw_scores(axis, curves, agents, name)
+            _draw_scores(axis, curves, agents, name, best)
         _draw_convergence(axes[1, 1], curves, agents)
         _draw_cost(axes[1, 2], cost)
         figure.suptitle(f"Number of quantiles, mean reversion, preset {preset}")
@@ -71,36 +74,41 @@ def _draw_returns(axis: Any, returns: list[Row], agents: list[tuple[str, int]]) 
 
 
 def _draw_levels(axis: Any, returns: list[Row]) -> None:
-    for algorithm, label in (("QR-SRM", _OURS), ("QR-DQN", _THEIRS)):
-        own = select(returns, algorithm=algorithm)
-        if not own:
+    ours, theirs = (select(returns, algorithm=name) for name in ("QR-SRM", "QR-DQN"))
+    counts = {int(row["quantiles"]) for row in ours} & {int(row["quantiles"]) for row in theirs}
+    for count in sorted(counts):
+        first, second = (levels(select(own, quantiles=count)) for own in (ours, theirs))
+        gaps = np.array([first[seed] - second[seed] for seed in first if seed in second])
+        if not len(gaps):
             continue
-        count = max(int(row["quantiles"]) for row in own)
-        lines = np.array(levels(select(own, quantiles=count)))
-        style = "-" if algorithm == "QR-SRM" else "--"
-        said = f"{agent_words(label)}, {count} quantiles"
-        axis.plot(_LEVELS, lines.mean(axis=0), style, color=colour(label), label=said)
-        axis.fill_between(
-            _LEVELS, lines.min(axis=0), lines.max(axis=0), color=colour(label), alpha=0.15, lw=0
+        place = (sorted(counts).index(count) + 1) / len(counts)
+        axis.plot(
+            _LEVELS, gaps.mean(axis=0), color=colour(_OURS), alpha=place, label=f"{count} quantiles"
         )
+        if count == max(counts):
+            low, high = gaps.min(axis=0), gaps.max(axis=0)
+            axis.fill_between(_LEVELS, low, high, color=colour(_OURS), alpha=0.15, lw=0)
+    axis.axhline(0.0, color=colour(_THEIRS), linestyle="--", linewidth=1)
     axis.set(
-        title="Mean of the worst share (band: all seeds)",
+        title="QR-SRM less QR-DQN in the worst share",
         xlabel="share α of the worst episodes",
-        ylabel="CVaR",
+        ylabel="difference in CVaR (band: all seeds)",
     )
-    axis.legend(loc="lower right")
+    axis.legend(loc="upper right")
 
 
-def levels(returns: list[Row]) -> list[Any]:
+def levels(returns: list[Row]) -> dict[int, Any]:
     """CVaR at all levels, a curve for each seed."""
-    out = []
-    for seed in sorted({row["seed"] for row in returns}, key=int):
+    out = {}
+    for seed in sorted({int(row["seed"]) for row in returns}):
         own = np.array([float(row["value"]) for row in select(returns, seed=seed)])
-        out.append(np.asarray(Distribution(own).tail_mean(_LEVELS)))
+        out[seed] = np.asarray(Distribution(own).tail_mean(_LEVELS))
     return out
 
 
-def _draw_scores(axis: Any, curves: list[Row], agents: list[tuple[str, int]], name: str) -> None:
+def _draw_scores(
+    axis: Any, curves: list[Row], agents: list[tuple[str, int]], name: str, best: float | None
+) -> None:
     for algorithm, count in agents:
         own = select(curves, algorithm=algorithm, quantiles=count)
         across, value = _mean_curve(own, name, "value")
@@ -108,12 +116,16 @@ def _draw_scores(axis: Any, curves: list[Row], agents: list[tuple[str, int]], na
         axis.plot(across / unit, value, **_look(algorithm, count, agents))
     steps = name == "timesteps"
     axis.set(
-        title="Mean return while learning",
+        title=f"Mean return against {'steps' if steps else 'time'}",
         xlabel="thousand environment steps" if steps else "seconds of training on one core",
         ylabel="mean return",
     )
     seen = [float(row["value"]) for row in curves]
-    axis.set_ylim(bottom=float(np.quantile(seen, 0.3)))  # the first steps would hide the rest
+    if best is not None:
+        axis.axhline(best, color="black", linewidth=1, label="the optimum")
+        axis.annotate("the optimum", (0.02, best), xycoords=("axes fraction", "data"), va="bottom")
+    low, high = float(np.quantile(seen, 0.3)), max(max(seen), -np.inf if best is None else best)
+    axis.set_ylim(low, high + 0.1 * (high - low))  # the first steps would hide the rest
 
 
 def _draw_convergence(axis: Any, curves: list[Row], agents: list[tuple[str, int]]) -> None:
@@ -146,12 +158,12 @@ def _mean_curve(rows: list[Row], across: str, name: str) -> tuple[Any, Any]:
 
 
 def _draw_cost(axis: Any, cost: list[Row]) -> None:
-    for scoring, (style, label) in _SCORING_LINES.items():
+    for scoring, (style, shade) in _SCORING_LINES.items():
         own = select(cost, scoring=scoring)
         if own:
             counts = [int(row["quantiles"]) for row in own]
             times = [float(row["milliseconds"]) for row in own]
-            axis.plot(counts, times, f"o{style}", color=colour(label), markersize=4, label=scoring)
+            axis.plot(counts, times, f"o{style}", color=shade, markersize=4, label=scoring)
     axis.set(
         title="Time of an update, preset paper",
         xlabel="number of quantiles N",

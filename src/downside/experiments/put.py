@@ -248,6 +248,6 @@ def _draw_payoffs(axis: Any, rows: list[Row], returns: list[Row], preset: str) -
         title=f"Payoffs of QR-SRM, preset {preset}",
         xlabel="payoff of an episode",
         ylabel="share of episodes",
-        yscale="log",
+        ylim=(0, None),
     )
     axis.legend(loc="upper right")
