@@ -356,6 +356,10 @@ def test_intervals_resample_seeds():
     assert (found.value, found.seeds) == (2.0, 3)
     assert (found.low, found.high) == pytest.approx((2 - 2.68865, 2 + 2.68865), rel=1e-5)
     assert mean_range([1.0]) == (1.0, 1.0, 1.0, 1)
+    # Three values that agree by chance, each known to 0.3: 1.96 * 0.3 / sqrt(3).
+    close = mean_range([1.0, 1.0, 1.0], [0.3, 0.3, 0.3])
+    np.testing.assert_allclose(close[:3], [1.0, 1.0 - 0.3395, 1.0 + 0.3395], atol=1e-3)
+    assert mean_range([1.0, 2.0, 3.0], [0.01, 0.01, 0.01]) == found
     # Nothing varies in either group, so nothing does between them.
     ours, theirs = dict.fromkeys(range(3), 2.0), dict.fromkeys(range(5), 0.5)
     assert difference(ours, theirs, paired=False) == (1.5, 1.5, 1.5, 3)

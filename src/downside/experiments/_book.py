@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Float
 
-from downside.evaluation.seeds import difference_interval, mean_interval
+from downside.evaluation.seeds import difference_interval, mean_interval, normal
 from downside.experiments import put
 from downside.experiments._rows import Row, by_seed, read_about, read_rows, select
 from downside.experiments._training import agent_of
@@ -103,7 +103,20 @@ class Book:
     def range(self, study: str, preset: str, agent: str, measure: str) -> Range | None:
         """The mean over an agent's seeds with its interval; None if there are none."""
         own = self.values(study, preset, agent, measure)
-        return mean_range(own) if own.size else None
+        if not own.size:
+            return None
+        return mean_range(own, self._errors(study, preset, agent, measure))
+
+    def _errors(self, study: str, preset: str, agent: str, measure: str) -> list[float]:
+        """The standard error of each seed's value, over episodes, where it is written down."""
+        wanted = {"row": agent}
+        if study == "quantiles":
+            algorithm, _, count = agent.removesuffix(" quantiles").partition(", ")
+            wanted = {"algorithm": algorithm, "quantiles": count}
+        elif study != "lunar":
+            wanted = dict(zip(("algorithm", "objective"), agent_of(agent), strict=True))
+        rows = select(self.rows(study, preset), **wanted, measure=measure)
+        return [float(row["standard_error"]) for row in rows if row.get("standard_error")]
 
 
 def seconds(rows: Sequence[Row]) -> float:
@@ -113,12 +126,21 @@ def seconds(rows: Sequence[Row]) -> float:
     return float(sum(float(one) for one in taken.values() if one))
 
 
-def mean_range(values: Sequence[float] | Float[np.ndarray, " seeds"]) -> Range:
-    """The mean, with seeds resampled; of a single one there is no interval."""
+def mean_range(
+    values: Sequence[float] | Float[np.ndarray, " seeds"], errors: Sequence[float] = ()
+) -> Range:
+    """The mean, with seeds resampled; of a single one there is no interval.
+
+    It is never narrower than the standard `errors` of the values themselves make it: a few seeds
+    can happen to lie closer together than they are known.
+    """
     own = np.asarray(values, dtype=float)
     value = float(own.mean())
-    ends = (value, value) if len(own) < 2 else mean_interval(own, CONFIDENCE, RESAMPLES)
-    return Range(value, *ends, len(own))
+    if len(own) < 2:
+        return Range(value, value, value, len(own))
+    low, high = mean_interval(own, CONFIDENCE, RESAMPLES)
+    known = normal(CONFIDENCE) * float(np.linalg.norm(errors)) / max(1, len(errors))
+    return Range(value, min(low, value - known), max(high, value + known), len(own))
 
 
 def difference(first: Mapping[int, float], second: Mapping[int, float], *, paired: bool) -> Range:

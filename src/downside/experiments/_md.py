@@ -13,15 +13,20 @@ _DIGITS = {"put": 4, "lunar": 1}
 """Of differences, where they are not three."""
 
 
-def made_with(one: dict[str, Any]) -> tuple[str, str]:
-    """Machine and versions, in words."""
-    count = one.get("cores")  # once it was not written down
-    cores = None if count is None else "1 core" if count == 1 else f"{count} cores"
-    machine = ", ".join(
-        part for part in (one.get("machine"), cores, f"Python {one['python']}") if part
-    )
-    versions = ", ".join(f"{name} {what}" for name, what in one["versions"].items())
-    return machine, f"{versions} (commit {one['commit']})" if one.get("commit") else versions
+def made_with(all_of: Sequence[dict[str, Any]]) -> tuple[str, str]:
+    """Machines, and versions with the commits that were run with them, in words."""
+    machines, commits = {}, {}
+    for one in all_of:
+        count = one.get("cores")  # once it was not written down
+        cores = None if count is None else "1 core" if count == 1 else f"{count} cores"
+        parts = (one.get("machine"), cores, f"Python {one['python']}")
+        machines[", ".join(part for part in parts if part)] = None
+        versions = ", ".join(f"{name} {what}" for name, what in one["versions"].items())
+        own = commits.setdefault(versions, [])
+        if one.get("commit") and one["commit"] not in own:
+            own.append(one["commit"])
+    said = [f"{name} (commit {', '.join(own)})" if own else name for name, own in commits.items()]
+    return "; ".join(machines), "; ".join(said)
 
 
 def span(numbers: Collection[int]) -> str:

@@ -238,13 +238,12 @@ class Page:
             command = about["command"] + (f" --seeds {seeds}" if seeds else "")
             minutes = seconds(read_rows(csv)) / 60
             time = f"{minutes / 60:.1f} h" if minutes >= 60 else f"{minutes:.0f} min"
-            made = [_md.made_with(one) for one in about["made_with"]]
             lines.append(
                 [
                     self._link(csv),
                     f"`{command}`",
                     time if minutes else "",
-                    *("; ".join(dict.fromkeys(part)) for part in zip(*made, strict=True)),
+                    *_md.made_with(about["made_with"]),
                 ]
             )
         header = ("results", "command", "time", "machine", "versions")
