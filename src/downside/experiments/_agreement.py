@@ -36,11 +36,12 @@ def agreement(book: Book, table: PaperTable) -> str:
     )
     if far:
         said += " The farthest: " + "; ".join(text for _, text in sorted(far)[-5:][::-1]) + "."
+    sides = {measure: gaps for measure, gaps in sides.items() if gaps}
     lines = [
         ["agents above the paper's", *map(_above, sides.values())],
-        ["mean difference", *(f"{np.mean(gaps or [np.nan]):+.2f}" for gaps in sides.values())],
+        ["mean difference", *(f"{np.mean(gaps):+.2f}" for gaps in sides.values())],
     ]
-    header = ("preset paper", *(f"`{measure}`" for measure in table.measures))
+    header = ("preset paper", *(f"`{measure}`" for measure in sides))
     return f"\n{said}\n\n{_md.table(header, lines)}{_last_and_best(book)}"
 
 
