@@ -40,6 +40,16 @@ def test_the_loss_weighs_each_side_by_its_level():
     np.testing.assert_allclose(got, (1.515625 + 2.375) / 3, rtol=1e-6)
 
 
+def test_kappa_moves_quantiles_towards_the_middle():
+    # Targets spread evenly over [0, 1], levels 1/4 and 3/4, kappa = 0.2. The slope is 0 where
+    # tau (1 - theta - kappa/2) = (1 - tau) (theta - kappa/2): theta = tau + kappa (1 - 2 tau) / 2.
+    targets = (jnp.arange(2000) + 0.5) / 2000
+    slope = jax.grad(lambda theta: quantile_huber_loss(theta, targets, kappa=0.2))
+    np.testing.assert_allclose(slope(jnp.array([0.3, 0.7])), [0.0, 0.0], atol=1e-5)
+    at_the_quantiles = slope(jnp.array([0.25, 0.75]))
+    np.testing.assert_allclose(at_the_quantiles, [-0.05, 0.05], atol=1e-5)
+
+
 def test_the_targets_may_have_unequal_weights():
     # As above, with weights 1/2, 1/4, 1/4 instead of a third each:
     # theta = 0: 1/2 * 0.5625 + 1/4 * (0.015625 + 0.9375) = 0.51953125.

@@ -42,8 +42,12 @@ def quantile_huber_loss(
     probabilities $w_j$ of the targets (`weights`) sum to 1; they are $1/M$ if left out.
 
     `kappa` must be small against the spread of the targets: above it, the minimisers are closer to
-    expectiles than to quantiles, and the tails vanish. 0 is the pinball loss itself. The
-    gradient is that of `quantiles` alone: everything else is a constant.
+    expectiles than to quantiles, and the tails vanish. Below it, the minimiser for the level τ is
+    still off by about $\kappa (1 - 2\tau) / 2$, towards the middle. Where targets are made from
+    quantiles that were learned like this, a step later, that adds up to
+    $\kappa (1 - 2\tau) / 2(1 - \gamma)$: in long episodes κ must be small against $1 - \gamma$ of
+    the spread. 0 is the pinball loss itself. The gradient is that of `quantiles` alone: everything
+    else is a constant.
 
     Differs: divided by κ, so that the loss keeps its slope as κ shrinks towards the pinball loss.
     """

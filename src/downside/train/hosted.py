@@ -60,8 +60,19 @@ class HostedLoop:
         self._latest = np.full(count, -1)
         self._resets = self.host.resets
 
-    def _act(self, program: Program, run: HostedRun, actions: Int[np.ndarray, " n"]) -> None:
-        """Steps all environments and remembers what happened."""
+    def _act(
+        self,
+        program: Program,
+        run: HostedRun,
+        actions: Int[np.ndarray, " n"],
+        explored: Bool[np.ndarray, " n"],
+    ) -> None:
+        """Steps all environments and remembers what happened.
+
+        What an action led to that was `explored`, not chosen, says nothing of the policy: where
+        several steps are taken as one, they end before it.
+        """
+        self._latest[explored] = -1
         # Methods by their class: a method of a module is a module, and takes long to make.
         if self._fresh.any():
             Ring.add(run.starts, self._observations[self._fresh])
@@ -117,7 +128,8 @@ class HostedLoop:
         for step in range(warmup * _MOST_WARMUP):
             if step >= warmup and int(run.episodes.added) >= 2:
                 break
-            self._act(program, run, _random_legal(draws.of("warm-up", step), self._masks))
+            actions = _random_legal(draws.of("warm-up", step), self._masks)
+            self._act(program, run, actions, np.ones(host.num_envs, bool))
         if int(run.episodes.added) == 0:
             raise EnvironmentFaultError(
                 f"No episode of {host.name} ended in {warmup * _MOST_WARMUP * host.num_envs:,} "
@@ -163,7 +175,7 @@ class HostedLoop:
                     noise = draws.standard_normal(shape, np.float32)
                     learner, loss = update(learner, fixed, samples, noise)
                     losses.append(loss)
-                self._act(program, run, actions)
+                self._act(program, run, actions, explore)
         learner = eqx.combine(jax.tree.unflatten(tree, learner), rest)
         # Not in place: whoever drops this step, as one that diverged, goes on from the run before.
         rounds = np.asarray(run.rounds + program.steps_per_chunk)  # a sum alone is no array
