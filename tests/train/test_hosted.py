@@ -120,6 +120,19 @@ def test_a_small_replay_does_not_link_to_what_was_overwritten():
     assert replay.successor.tolist() == [-1, 0, -1]
 
 
+@pytest.mark.parametrize(("explored", "linked"), [(1.0, 0.0), (0.0, 0.75)])
+def test_several_steps_go_on_only_where_the_policy_acted(explored, linked):
+    # Episodes of four steps: of what the policy does, three of four have a step that follows.
+    share = {"exploration_initial": explored, "exploration_final": explored}
+    agent = ds.QRDQN(Counter(length=4), seed=0, **SMALL, **share).learn(100)
+    run = agent._run
+    assert isinstance(run, HostedRun)
+    count = int(run.replay.added)
+    # Twenty episodes, without the last steps, of which one may still be followed.
+    follows = run.replay.successor[count - 84 : count - 4] >= 0
+    assert follows.mean() == linked
+
+
 def test_a_ring_holds_what_was_written_last():
     ring = Ring.empty(3, (), float)
     assert len(ring.filled()) == 0
