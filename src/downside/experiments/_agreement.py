@@ -61,8 +61,8 @@ def _last_and_best(book: Book) -> str:
     gains = [float(row["best"]) - float(row["last"]) for row in rows]
     return (
         "\nThe policy that is kept is the best of a run's fifty, in the episodes that all of "
-        f"them are measured in. In {len(rows)} runs where both were written down, it was worth "
-        f"{np.mean(gains):.3f} more there than the last one (from {min(gains):.3f} to "
-        f"{max(gains):.3f}), by the agent's own objective. The paper does not say which of a "
-        "run's policies it values.\n"
+        f"them are measured in. In the {len(rows)} runs where both were written down, it was worth "
+        f"more there than the last one by {np.median(gains):.3f} in the middle one of them, and "
+        f"from {min(gains):.3f} to {max(gains):.3f}, by the agent's own objective. The paper does "
+        "not say which of a run's policies it values.\n"
     )
