@@ -240,7 +240,7 @@ def test_new_environments_are_made_for_trials_and_closed(registered, monkeypatch
     agent.learn(400, callback=lambda agent: resets.append(agent._host.resets))
     assert int(trials_of(agent).steps) > 0
     assert set(resets) == {1}  # the episodes of training go on
-    assert len(closed) == 4 * 16  # four trials of sixteen
+    assert len(closed) == 4 * 32  # four trials of as many as are evaluated side by side
     monkeypatch.setattr(Counter, "reset", lambda self, *, seed=None, options=None: 1 / 0)
     with pytest.raises(ds.EnvironmentFaultError, match="ZeroDivisionError"):
         agent.simulate_returns(32, 0)
