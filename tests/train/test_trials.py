@@ -244,7 +244,7 @@ def test_new_environments_are_made_for_trials_and_closed(registered, monkeypatch
     monkeypatch.setattr(Counter, "reset", lambda self, *, seed=None, options=None: 1 / 0)
     with pytest.raises(ds.EnvironmentFaultError, match="ZeroDivisionError"):
         agent.simulate_returns(32, 0)
-    assert len(closed) == 5 * 16
+    assert len(closed) == 5 * 32
 
 
 def test_an_environment_that_is_there_only_once_is_tried_out_itself(registered, monkeypatch):
