@@ -87,10 +87,9 @@ def _judged(claim: Claim, pair: Pair, found: Range) -> tuple[int, float]:
         outside = found.low > margin or found.high < -margin
         inside = -margin <= found.low and found.high <= margin
         return (0 if outside else 2 if inside else 1), margin - abs(found.value)
-    least = -margin if claim.rule == "leads" else 0.0
-    if found.high < least:
+    if found.high < 0:
         return 0, found.value
-    ahead = found.low >= least if claim.rule == "leads" else found.low > least
+    ahead = found.low >= -margin if claim.rule == "leads" else found.low > 0
     return (2 if ahead else 1), found.value
 
 
