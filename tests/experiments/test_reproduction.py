@@ -5,7 +5,6 @@ import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from types import SimpleNamespace
 
 import jax
 import jax.numpy as jnp
@@ -22,12 +21,9 @@ from downside.experiments import (
     _study,
     _training,
     load,
-    lunar,
     mean_reversion,
     spectra,
 )
-from downside.experiments._book import Book, difference, mean_range
-from downside.experiments._claims import CLAIMS, Claim, Pair, judge
 from downside.experiments._figures import COLOURS, colour, density
 from downside.experiments._options import Options
 from downside.experiments._page import Page
@@ -43,7 +39,6 @@ from downside.experiments._training import (
     make_agent,
     train_cells,
 )
-from downside.sweeping import Sweep, read_study
 
 from ..train.tiny import ENV, TINY
 from .rows import a_row
@@ -278,196 +273,6 @@ def test_agents_come_out_whatever_the_order_they_end_in(monkeypatch):
     cells = [Cell("QR-SRM", "mean", seed) for seed in range(5)]
     found = [one.cell.seed for one in train_cells("no environment", cells, "test", Options())]
     assert sorted(found) == [0, 1, 2, 3, 4]
-
-
-# --- the lander -------------------------------------------------------------------------------
-
-
-def _fake_sweep(monkeypatch, returns, failing=()):
-    """A sweep whose runs are done in no time; those of an agent in `failing` fail."""
-    swept = []
-
-    def sweep(study, folder, progress_bar):
-        plan = read_study(study)
-        swept.append([f"{cell.agent} {cell.risk} {cell.seed}" for cell in plan.cells])
-        failed = {one.name: "ValueError: no" for one in plan.cells if one.agent in failing}
-        return Sweep(study=plan, folder=folder, groups=(), failed=failed, report=folder / "page")
-
-    monkeypatch.setattr(lunar, "sweep", sweep)
-    monkeypatch.setattr(lunar, "run_returns", lambda own: ds.Evaluation(returns))
-    agent = SimpleNamespace(num_timesteps=10, history=[{"seconds": 1.0}])
-    monkeypatch.setattr(lunar, "load", lambda own: agent)
-    return swept
-
-
-def test_the_lander_trains_what_is_missing_and_values_it_by_every_measure(monkeypatch, tmp_path):
-    swept = _fake_sweep(monkeypatch, np.arange(10.0))
-    first = Options(results=tmp_path, preset="default", seeds=(0,), only=("cvar(0.2)",))
-    assert lunar.main(first)
-    assert swept == [["qrsrm 0.5*cvar(0.2) + 0.5*cvar(1) 0", "qrsrm cvar(0.2) 0"]]
-    rows = read_rows(tmp_path / "lunar-lander-default.csv")
-    found = {(row["row"], row["measure"]): float(row["value"]) for row in rows}
-    assert len(found) == len(rows) == 2 * 4
-    assert found["QR-SRM cvar(0.2)", "cvar(0.2)"] == 0.5  # the mean of 0 and 1
-    assert found["QR-SRM cvar(0.2)", lunar.MIXTURE] == 2.5  # half of 0.5 and 4.5
-    # Rows that lack the same seeds are one study; nothing is trained twice.
-    assert lunar.main(
-        Options(results=tmp_path, preset="default", seeds=(0, 1), only=("QR-SRM cvar",))
-    )
-    assert sorted(swept[1:]) == [
-        ["qrsrm cvar(0.2) 1"],
-        [f"qrsrm cvar({level}) {seed}" for level in ("0.5", "1") for seed in (0, 1)],
-    ]
-    assert len(read_rows(tmp_path / "lunar-lander-default.csv")) == 7 * 4
-    assert json.loads((tmp_path / "lunar-lander-default.json").read_text())["seeds"] == [0, 1]
-
-
-def test_landers_with_other_steps_or_settings_are_others(monkeypatch, tmp_path):
-    swept = _fake_sweep(monkeypatch, np.arange(10.0))
-    only = {"results": tmp_path, "preset": "default", "seeds": (0,), "only": ("QR-DQN",)}
-    lunar.main(Options(**only))
-    lunar.main(Options(**only, timesteps=1000))
-    assert len(swept) == 2
-    assert len(read_rows(tmp_path / "lunar-lander-default-1000.csv")) == 4
-    rows = read_rows(tmp_path / "lunar-lander-default.csv")
-    write_rows(
-        tmp_path / "lunar-lander-default.csv", [{**row, "settings": "another"} for row in rows]
-    )
-    lunar.main(Options(**only))
-    assert len(swept) == 3
-    assert len(read_rows(tmp_path / "lunar-lander-default.csv")) == 4
-
-
-def test_landers_that_fail_are_told_of_and_the_others_are_kept(monkeypatch, tmp_path, capsys):
-    _fake_sweep(monkeypatch, np.arange(10.0), failing=("qrdqn",))
-    assert not lunar.main(Options(results=tmp_path, preset="default", seeds=(0,), only=("QR-DQN",)))
-    assert "ValueError: no" in capsys.readouterr().out
-    assert not (tmp_path / "lunar-lander-default.csv").exists()
-    assert not lunar.main(Options(results=tmp_path, preset="default", seeds=(0,)))
-    assert len(read_rows(tmp_path / "lunar-lander-default.csv")) == 9 * 4
-
-
-# --- claims -----------------------------------------------------------------------------------
-
-
-def test_intervals_resample_seeds():
-    found = mean_range([1.0, 2.0, 3.0])
-    # Resampled means are from 1 to 3; stretched by sqrt(3 / 2) and by t / z = 4.302653 / 1.959964.
-    assert (found.value, found.seeds) == (2.0, 3)
-    assert (found.low, found.high) == pytest.approx((2 - 2.68865, 2 + 2.68865), rel=1e-5)
-    assert mean_range([1.0]) == (1.0, 1.0, 1.0, 1)
-    # Three values that agree by chance, each known to 0.3: 1.96 * 0.3 / sqrt(3).
-    close = mean_range([1.0, 1.0, 1.0], [0.3, 0.3, 0.3])
-    np.testing.assert_allclose(close[:3], [1.0, 1.0 - 0.3395, 1.0 + 0.3395], atol=1e-3)
-    assert mean_range([1.0, 2.0, 3.0], [0.01, 0.01, 0.01]) == found
-    # Nothing varies in either group, so nothing does between them.
-    ours, theirs = dict.fromkeys(range(3), 2.0), dict.fromkeys(range(5), 0.5)
-    assert difference(ours, theirs, paired=False) == (1.5, 1.5, 1.5, 3)
-
-
-def test_seeds_that_share_their_noise_are_compared_one_by_one():
-    # Noise of size 10 that both meet, and a gain of 1, 2 and 3 in the seeds that both have.
-    ours = {0: 11.0, 1: -8.0, 2: 3.0, 7: 100.0}
-    theirs = {0: 10.0, 1: -10.0, 2: 0.0, 8: 0.0}
-    found = difference(ours, theirs, paired=True)
-    assert (found.value, found.seeds) == (2.0, 3)
-    assert found == mean_range([1.0, 2.0, 3.0])
-    assert difference(ours, theirs, paired=False).low < -20
-    assert difference({0: 3.0}, {0: 1.0, 1: 0.0}, paired=True) == (2.0, 2.0, 2.0, 1)
-
-
-PAIR = (Pair("QR-SRM cvar(0.5)", "QR-iCVaR 0.5", "cvar(0.5)"),)
-ALIKE = (
-    Pair("QR-SRM cvar(0.5)", "QR-CVaR 0.5", "cvar(0.5)"),
-)  # the paper's deviations: 0.03, 0.02
-
-
-@pytest.mark.parametrize(
-    ("rule", "first", "second", "word"),
-    [
-        ("better", [0.5, 0.6, 0.7], [0.1, 0.2, 0.3], "holds"),
-        ("better", [0.1, 0.2, 0.3], [0.5, 0.6, 0.7], "does not hold"),
-        ("better", [0.1, 0.5, 0.9], [0.2, 0.4, 0.6], "undecided"),
-        ("better", [0.5, 0.6], [0.1, 0.2], "undecided"),  # two seeds
-        ("leads", [0.50, 0.51, 0.52], [0.30, 0.31, 0.32], "holds"),
-        ("leads", [0.500, 0.501, 0.502], [0.501, 0.503, 0.501], "holds"),  # within 0.04
-        ("leads", [0.500, 0.501, 0.502], [0.501, 0.502, 0.503], "does not hold"),  # surely below
-        ("leads", [0.2, 0.5, 0.9], [0.1, 0.5, 0.9], "undecided"),
-        ("leads", [0.5, 0.6], [0.1, 0.2], "undecided"),  # two seeds
-        ("leads", [0.1, 0.2, 0.3], [0.5, 0.6, 0.7], "does not hold"),
-        ("alike", [0.50, 0.51, 0.52], [0.50, 0.51, 0.52], "holds"),
-        ("alike", [0.50, 0.51, 0.52], [0.60, 0.61, 0.62], "does not hold"),
-        ("alike", [0.3, 0.5, 0.7], [0.4, 0.5, 0.6], "undecided"),
-        ("better", [], [0.1, 0.2, 0.3], "not yet run"),
-    ],
-)
-def test_a_claim_is_judged_by_its_interval(monkeypatch, tmp_path, rule, first, second, word):
-    pair = (ALIKE if rule == "alike" else PAIR)[0]
-    values = {pair.first: dict(enumerate(first)), pair.second: dict(enumerate(second))}
-    book = Book(tmp_path)
-    monkeypatch.setattr(book, "by_seed", lambda study, preset, agent, measure: values[agent])
-    claim = Claim("so it says", "mean-reversion", rule, (pair,))
-    assert judge(claim, book, "default").word == word
-
-
-def test_one_seed_decides_nothing_whatever_the_others_say(monkeypatch, tmp_path):
-    book = Book(tmp_path)
-    seeds = {"cvar(0.5)": 5, "cvar(0.2)": 1}
-
-    def values(study, preset, agent, measure):
-        spread = 0.01 * np.arange(seeds[measure])
-        own = spread + (seeds[measure] == 1) + 0.5 * (agent == "QR-SRM cvar(1.0)")
-        return dict(enumerate(own))
-
-    monkeypatch.setattr(book, "by_seed", values)
-    pairs = tuple(Pair("QR-SRM cvar(1.0)", "QR-DQN", measure) for measure in seeds)
-    verdict = judge(Claim("on both", "mean-reversion", "better", pairs), book, "default")
-    assert verdict.word == "undecided"
-    assert verdict.pair.measure == "cvar(0.2)"
-
-
-def test_the_comparison_that_bears_a_claim_out_least_decides(monkeypatch, tmp_path):
-    gain = {"cvar(0.5)": 0.3, "cvar(0.2)": -0.1, "cvar(1.0)": 0.2}
-    book = Book(tmp_path)
-
-    def values(study, preset, agent, measure):
-        return dict.fromkeys(range(5), gain[measure] if agent == "QR-SRM cvar(1.0)" else 0.0)
-
-    monkeypatch.setattr(book, "by_seed", values)
-    pairs = tuple(Pair("QR-SRM cvar(1.0)", "QR-DQN", measure) for measure in gain)
-    verdict = judge(Claim("on every measure", "mean-reversion", "better", pairs), book, "default")
-    assert verdict.word == "does not hold"
-    assert verdict.pair.measure == "cvar(0.2)"
-    assert verdict.paper == pytest.approx(0.40)  # -1.36 + 1.76, by the same measure
-
-
-@pytest.mark.parametrize(("gain", "word"), [(-0.1, "does not hold"), (0.1, "not yet run")])
-def test_one_comparison_that_fails_is_enough_and_one_that_succeeds_is_not(
-    monkeypatch, tmp_path, gain, word
-):
-    book = Book(tmp_path)
-    values = {"QR-DQN": dict.fromkeys(range(3), 0.0), "QR-CVaR 0.5": {}}
-
-    def by_seed(study, preset, agent, measure):
-        return values.get(agent, dict.fromkeys(range(3), gain))
-
-    monkeypatch.setattr(book, "by_seed", by_seed)
-    pairs = tuple(Pair("QR-SRM cvar(0.5)", other, "cvar(0.5)") for other in values)
-    verdict = judge(Claim("the best", "mean-reversion", "better", pairs), book, "default")
-    assert verdict.word == word
-
-
-@pytest.mark.parametrize("claim", CLAIMS, ids=lambda claim: claim.says)
-def test_a_claim_is_about_agents_of_its_study(claim, tmp_path):
-    # Without results every claim can be looked up and is not yet run.
-    assert judge(claim, Book(tmp_path), "default").word == "not yet run"
-    if claim.study == "lunar":
-        known = set(lunar.ROWS)
-    else:
-        options = Options(results=tmp_path, seeds=(0,))
-        cells = load(claim.study).study(options, "default").cells
-        known = {str(cell).removesuffix(", seed 0") for cell in cells}
-    assert {name for pair in claim.pairs for name in pair[:2]} <= known
 
 
 # --- cost -------------------------------------------------------------------------------------

@@ -176,17 +176,20 @@ class Page:
         if not rows:
             return _md.not_run("downside reproduce quantiles")
         counts = sorted({int(row["quantiles"]) for row in rows})
-        lines = [
-            [
-                scoring,
-                *(
-                    _md.number(one[0]["milliseconds"], 2) if one else ""
-                    for one in (select(rows, scoring=scoring, quantiles=n) for n in counts)
-                ),
-            ]
-            for scoring in SCORINGS
-        ]
-        header = ("milliseconds of an update", *(f"N = {count}" for count in counts))
+        lines = []
+        for scoring in SCORINGS:
+            taken = {
+                int(row["quantiles"]): float(row["milliseconds"])
+                for row in select(rows, scoring=scoring)
+            }
+            cells = [_md.number(taken[n], 2) if n in taken else "" for n in counts]
+            ratio = f"{taken[200] / taken[50]:.1f}" if {50, 200} <= taken.keys() else ""
+            lines.append([scoring, *cells, ratio])
+        header = (
+            "milliseconds of an update",
+            *(f"N = {count}" for count in counts),
+            "200 against 50, times",
+        )
         made = f"Made by `downside reproduce quantiles`: {self._link(path)}."
         return f"{_md.table(header, lines)}\n{made}"
 
