@@ -182,7 +182,7 @@ class Page:
                 int(row["quantiles"]): float(row["milliseconds"])
                 for row in select(rows, scoring=scoring)
             }
-            cells = [_md.number(taken[n], 2) if n in taken else "" for n in counts]
+            cells = [f"{taken[n]:.2f}" if n in taken else "" for n in counts]
             ratio = f"{taken[200] / taken[50]:.1f}" if {50, 200} <= taken.keys() else ""
             lines.append([scoring, *cells, ratio])
         header = (
