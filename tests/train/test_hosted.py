@@ -315,6 +315,18 @@ def test_a_discreet_agent_is_deaf_to_its_memory_until_h_bends():
     assert felt[-1] == (True, True)
 
 
+def test_qr_srm_is_qr_dqn_until_h_bends():
+    settings = {"hidden": (16, 16), "neutral_fraction": 0.5, "warmup_steps": 500, "quantiles": 10}
+    neutral = ds.QRDQN("CartPole-v1", **settings).learn(6000).history
+    mean = ds.QRSRM("CartPole-v1", risk="mean", **settings).learn(6000).history
+    averse = ds.QRSRM("CartPole-v1", risk="cvar(0.2)", **settings).learn(6000).history
+    losses = [[one["critic_loss"] for one in history] for history in (neutral, mean, averse)]
+    # To the last bit here; other processors may round differently.
+    assert losses[0][:2] == pytest.approx(losses[1][:2], rel=1e-3)
+    assert losses[0][:2] == pytest.approx(losses[2][:2], rel=1e-3)
+    assert losses[0][2:] != losses[2][2:]
+
+
 def test_another_environment_must_have_the_same_spaces():
     agent = ds.QRDQN(Counter(), **SMALL)
     with pytest.raises(ValueError, match=r"`env` must have observations of shape \(2,\) and 2"):

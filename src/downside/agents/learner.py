@@ -14,7 +14,14 @@ from jaxtyping import Array, Bool, Float, Int, Key
 
 from downside._random import stream
 from downside.agents.algorithm import AbstractAlgorithm, Decision, Goal
-from downside.agents.networks import Ensemble, MakeTrunk, Network, Scale, scaled, without_inputs
+from downside.agents.networks import (
+    Ensemble,
+    MakeTrunk,
+    Network,
+    Scale,
+    scaled,
+    with_blank_inputs,
+)
 from downside.agents.settings import Settings
 from downside.ops import greedy, masked, quantile_huber_loss, return_targets
 
@@ -62,9 +69,8 @@ def make_networks(
     shape = (num_actions, settings.quantiles)
     first = stream(key, "quantile trunk")
     keys = [first] + [jax.random.fold_in(first, i) for i in range(1, settings.ensemble)]
-    members = tuple(
-        without_inputs(Network(make_trunk(own, size), size, shape), hidden) for own in keys
-    )
+    make = with_blank_inputs(make_trunk, hidden)
+    members = tuple(Network(make(own, size), size, shape) for own in keys)
     quantiles = members[0] if len(members) == 1 else Ensemble(members)
     return Networks(critic, quantiles, anchored and critic is not None)
 

@@ -159,12 +159,18 @@ class Ensemble(eqx.Module):
         return jnp.stack([member(observation, actions) for member in self.members])
 
 
-def without_inputs(network: Network, count: int) -> Network:
-    """The network with weights 0 for its last `count` inputs, where its trunk is one of ours."""
-    if not count or not isinstance(network.trunk, MLP) or not network.trunk.layers:
-        return network
-    first = network.trunk.layers[0].weight
-    return eqx.tree_at(lambda one: one.trunk.layers[0].weight, network, first.at[-count:].set(0.0))
+def with_blank_inputs(make_trunk: MakeTrunk, count: int) -> MakeTrunk:
+    """Trunks of ours that start as one for `count` fewer inputs would: the last ones weigh 0."""
+
+    def make(key: Key[Array, ""], size: int) -> Trunk:
+        trunk = make_trunk(key, size)
+        if not isinstance(trunk, MLP) or not trunk.layers:
+            return trunk
+        fewer: Any = make_trunk(key, size - count)
+        weight = jnp.pad(fewer.layers[0].weight, ((0, count), (0, 0)))
+        return eqx.tree_at(lambda one: one.layers[0].weight, fewer, weight)
+
+    return make if count else make_trunk
 
 
 def members(network: Network | Ensemble) -> tuple[Network, ...]:

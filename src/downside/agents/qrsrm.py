@@ -12,7 +12,7 @@ from jaxtyping import Array, Bool, Float
 from downside.agents.algorithm import AbstractAlgorithm, Measured
 from downside.agents.settings import Settings
 from downside.envs import AbstractJaxEnv, JaxReturnAware
-from downside.ops import utility_score, utility_target
+from downside.ops import mean_score, utility_score, utility_target
 from downside.risk import AbstractSpectralRisk, Utility
 
 _ACCUMULATED, _DISCOUNT = -2, -1
@@ -93,8 +93,7 @@ class SRM(AbstractAlgorithm):
         seen = observation.at[_ACCUMULATED].add(-goal.location)
         if not self.discreet:
             return seen
-        bends = (goal.utility.drops != 0).any()
-        return seen.at[_ACCUMULATED:].multiply(bends.astype(seen.dtype))
+        return seen.at[_ACCUMULATED:].multiply(_bends(goal).astype(seen.dtype))
 
     @property
     def hidden_at_first(self) -> int:
@@ -106,9 +105,18 @@ class SRM(AbstractAlgorithm):
     def quantile_scores(
         self, quantiles: Float[Array, "A N"], observation: Float[Array, " d"], goal: Aim
     ) -> Float[Array, " A"]:
-        """The mean of u(s - l + c θ)."""
-        accumulated = observation[_ACCUMULATED] - goal.location
-        return utility_score(quantiles, goal.utility, accumulated, observation[_DISCOUNT])
+        """The mean of u(s - l + c θ).
+
+        If `discreet`, of θ while h is a line: all else is the same for all actions, and the run is
+        that of QR-DQN, to the last bit.
+        """
+        accumulated, discount = observation[_ACCUMULATED] - goal.location, observation[_DISCOUNT]
+        if not self.discreet:
+            return utility_score(quantiles, goal.utility, accumulated, discount)
+        # Computed apart, or the compiler rounds the mean differently for every number of knots.
+        apart = jax.lax.optimization_barrier(quantiles)
+        scores = utility_score(apart, goal.utility, accumulated, discount)
+        return jnp.where(_bends(goal), scores, mean_score(quantiles))
 
     def anchored(
         self, relative: Float[Array, " A"], observation: Float[Array, " d"], goal: Aim
@@ -196,7 +204,7 @@ class SRM(AbstractAlgorithm):
         return Utility(
             h.knots,
             (1.0 - share) * h.drops,
-            linear=(1.0 - share) * h.linear + share,
+            linear=1.0 - (1.0 - share) * (1.0 - h.linear),  # exactly 1 for the mean
             offset=(1.0 - share) * h.offset,
         )
 
@@ -207,6 +215,11 @@ class SRM(AbstractAlgorithm):
             total > 0, (self.objective.drops * knots).sum() / jnp.where(total > 0, total, 1.0), 0.0
         )
         return place, knots - place
+
+
+def _bends(goal: Aim) -> Bool[Array, ""]:
+    """Whether h is anything but a line."""
+    return (goal.utility.drops != 0).any()
 
 
 def refined_maximum(points: Float[Array, " m"], values: Float[Array, " m"]) -> Float[Array, ""]:

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Float
 
-from downside.evaluation.seeds import difference_interval, mean_interval, normal
+from downside.evaluation.seeds import mean_interval, normal
 from downside.experiments import put
 from downside.experiments._rows import Row, by_seed, read_about, read_rows, select
 from downside.experiments._training import agent_of
@@ -143,16 +143,11 @@ def mean_range(
     return Range(value, min(low, value - known), max(high, value + known), len(own))
 
 
-def difference(first: Mapping[int, float], second: Mapping[int, float], *, paired: bool) -> Range:
-    """The mean of the first minus that of the second, over the seeds of each, or where they are
-    `paired` over those that both have; where there is a single one, there is no interval.
+def difference(first: Mapping[int, float], second: Mapping[int, float]) -> Range:
+    """The mean of the first minus that of the second, over the seeds that both have; where there
+    is a single one, there is no interval.
 
-    Agents of one seed that are valued under the same noise are paired: most of it cancels.
+    Seed by seed: agents of one seed are valued under the same noise, or share a part of their
+    training, and most of what they share cancels.
     """
-    if paired:
-        return mean_range([first[seed] - second[seed] for seed in first if seed in second])
-    ours, theirs = np.array(list(first.values())), np.array(list(second.values()))
-    value, seeds = float(ours.mean() - theirs.mean()), min(len(ours), len(theirs))
-    if seeds < 2:
-        return Range(value, value, value, seeds)
-    return Range(value, *difference_interval(ours, theirs, CONFIDENCE, RESAMPLES), seeds)
+    return mean_range([first[seed] - second[seed] for seed in first if seed in second])

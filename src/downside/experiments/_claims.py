@@ -62,12 +62,10 @@ def judge(claim: Claim, book: Book, preset: str) -> Verdict:
     for pair in claim.pairs:
         ours = book.by_seed(claim.study, preset, pair.first, pair.measure)
         theirs = book.by_seed(claim.study, preset, pair.second, pair.measure)
-        # The lander's noise depends on what is done in it: no two agents meet the same.
-        paired = claim.study != "lunar"
-        if not (ours.keys() & theirs.keys() if paired else ours and theirs):
+        if not ours.keys() & theirs.keys():
             missing.append(pair)
             continue
-        found = difference(ours, theirs, paired=paired)
+        found = difference(ours, theirs)
         rank, slack = _judged(claim, pair, found)
         if found.seeds < LEAST_SEEDS:
             rank = 1
