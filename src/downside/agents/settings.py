@@ -222,7 +222,7 @@ LIVED: Mapping[str, Any] = {
     "target_rate": 0.005,
     "target_interval": 1,
     "double": False,
-    "n_steps": 5,
+    "n_steps": 10,
     "ensemble": 2,
     "updates_per_step": 2,
     "near_greedy": 0,
