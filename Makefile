@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 WORKERS ?= 2
 
-.PHONY: demo test test-long lint format types unit docs bench bench-update bench-hosted bench-overhead clean
+.PHONY: demo test test-long lint format types unit docs bench bench-update bench-hosted bench-overhead peers-lander clean
 
 demo: .venv/.installed
 	$(BIN)/downside reproduce example1
@@ -42,6 +42,9 @@ bench-update: .venv/.installed .venv-bench/.installed
 
 bench-hosted: .venv/.installed-dev .venv-bench/.installed
 	$(BIN)/python benchmarks/hosted.py
+
+peers-lander: .venv-bench/.installed
+	.venv-bench/bin/python benchmarks/peers_lander.py
 
 bench-overhead: .venv/.installed
 	$(BIN)/python benchmarks/overhead.py

@@ -30,6 +30,7 @@ SAME = {
     "layer_norm": False,
     "double": False,
     "ensemble": 1,
+    "n_steps": 1,
 }
 """As in stable-baselines3-contrib."""
 SEED = 0

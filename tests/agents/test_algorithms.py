@@ -102,6 +102,11 @@ def test_a_little_of_the_mean_breaks_ties():
     points = jnp.array([knot - 2.0, knot - 1.0, knot, knot + 1.0, knot + 2.0])
     np.testing.assert_allclose(jnp.diff(h(points)), [1.9, 1.9, 0.1, 0.1], rtol=1e-5)
     np.testing.assert_allclose(h(jnp.array(knot)), knot, rtol=1e-5)
+    # Of the mean there is nothing to replace, and no rounding in it.
+    mean = SRM.make(ds.Mean(), dataclasses.replace(SETTINGS, tie_break=0.1))
+    goal = mean.first_goal(jnp.zeros(2))
+    after = mean.learned_outer_step(goal, jnp.arange(4.0), lambda one: jnp.zeros(()), 1.0)
+    assert float(after.utility.linear) == 1.0
 
 
 def test_without_memory_there_is_nothing_to_relabel():

@@ -14,11 +14,12 @@ from downside.sweeping import Sweep, read_study
 
 def _fake_sweep(monkeypatch, returns, failing=()):
     """A sweep whose runs are done in no time; those of an agent in `failing` fail."""
-    swept = []
+    swept, plans = [], []
 
     def sweep(study, folder, progress_bar):
         plan = read_study(study)
         swept.append([f"{cell.agent} {cell.risk} {cell.seed}" for cell in plan.cells])
+        plans.append(plan)
         failed = {one.name: "ValueError: no" for one in plan.cells if one.agent in failing}
         return Sweep(study=plan, folder=folder, groups=(), failed=failed, report=folder / "page")
 
@@ -26,11 +27,11 @@ def _fake_sweep(monkeypatch, returns, failing=()):
     monkeypatch.setattr(lunar, "run_returns", lambda own: ds.Evaluation(returns))
     agent = SimpleNamespace(num_timesteps=10, history=[{"seconds": 1.0}])
     monkeypatch.setattr(lunar, "load", lambda own: agent)
-    return swept
+    return swept, plans
 
 
 def test_the_lander_trains_what_is_missing_and_values_it_by_every_measure(monkeypatch, tmp_path):
-    swept = _fake_sweep(monkeypatch, np.arange(10.0))
+    swept, _ = _fake_sweep(monkeypatch, np.arange(10.0))
     first = Options(results=tmp_path, preset="default", seeds=(0,), only=("cvar(0.2)",))
     assert lunar.main(first)
     assert swept == [["qrsrm 0.5*cvar(0.2) + 0.5*cvar(1) 0", "qrsrm cvar(0.2) 0"]]
@@ -52,11 +53,17 @@ def test_the_lander_trains_what_is_missing_and_values_it_by_every_measure(monkey
 
 
 def test_landers_with_other_steps_or_settings_are_others(monkeypatch, tmp_path):
-    swept = _fake_sweep(monkeypatch, np.arange(10.0))
+    swept, plans = _fake_sweep(monkeypatch, np.arange(10.0))
     only = {"results": tmp_path, "preset": "default", "seeds": (0,), "only": ("QR-DQN",)}
     lunar.main(Options(**only))
     lunar.main(Options(**only, timesteps=1000))
     assert len(swept) == 2
+    # The table has few updates for each step; another number of steps, the preset as it is.
+    usual, other = (plan.cells[0] for plan in plans)
+    assert (usual.total_timesteps, other.total_timesteps) == (1_000_000, 1000)
+    names = ("num_envs", "updates_per_step", "buffer_size")
+    assert [usual.settings[name] for name in names] == [32, 1, 400_000]
+    assert [other.settings[name] for name in names] == [8, 2, 100_000]
     assert len(read_rows(tmp_path / "lunar-lander-default-1000.csv")) == 4
     rows = read_rows(tmp_path / "lunar-lander-default.csv")
     write_rows(

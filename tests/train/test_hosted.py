@@ -14,6 +14,7 @@ from downside.agents.networks import members
 from downside.train.host_memory import HostReplay, Ring, Samples
 from downside.train.hosted_compiled import best_actions, exchanged, outer_step
 from downside.train.hosted_run import HostedRun, with_starts
+from downside.train.program import make_program
 
 from .toys import Assorted, Counter, Faulty, Masked, Noisy
 
@@ -315,6 +316,24 @@ def test_a_discreet_agent_is_deaf_to_its_memory_until_h_bends():
     assert felt[-1] == (True, True)
 
 
+@pytest.mark.parametrize("given", ["module", "function"])
+def test_a_network_of_ours_may_be_given(given):
+    module = ds.MLP(jax.random.key(0), 4, (16, 16), "relu")  # of the observation and (s, c)
+    network = module if given == "module" else lambda key, size: ds.MLP(key, size, (16,), "relu")
+    agent = ds.QRSRM(Counter(), risk="cvar(0.5)", network=network, **SMALL).learn(100)
+    first = agent.networks.quantiles.trunk.layers[0].weight
+    assert first.shape[0] == 4
+    blank = ds.QRSRM(Counter(), risk="cvar(0.5)", network=network, **SMALL)
+    weight = (
+        blank._loop.skeleton(
+            make_program(blank._core, blank.settings, blank._make_trunk, 100), blank._algorithm
+        )
+        .learner.networks.quantiles.trunk.layers[0]
+        .weight
+    )
+    assert (np.abs(weight).sum(axis=1) > 0).tolist() == [True, True, False, False]
+
+
 def test_qr_srm_is_qr_dqn_until_h_bends():
     settings = {"hidden": (16, 16), "neutral_fraction": 0.5, "warmup_steps": 500, "quantiles": 10}
     neutral = ds.QRDQN("CartPole-v1", **settings).learn(6000).history
@@ -322,7 +341,7 @@ def test_qr_srm_is_qr_dqn_until_h_bends():
     averse = ds.QRSRM("CartPole-v1", risk="cvar(0.2)", **settings).learn(6000).history
     losses = [[one["critic_loss"] for one in history] for history in (neutral, mean, averse)]
     # To the last bit here; other processors may round differently.
-    assert losses[0][:2] == pytest.approx(losses[1][:2], rel=1e-3)
+    assert losses[0] == pytest.approx(losses[1], rel=1e-2)
     assert losses[0][:2] == pytest.approx(losses[2][:2], rel=1e-3)
     assert losses[0][2:] != losses[2][2:]
 

@@ -166,9 +166,13 @@ def with_blank_inputs(make_trunk: MakeTrunk, count: int) -> MakeTrunk:
         trunk = make_trunk(key, size)
         if not isinstance(trunk, MLP) or not trunk.layers:
             return trunk
-        fewer: Any = make_trunk(key, size - count)
-        weight = jnp.pad(fewer.layers[0].weight, ((0, count), (0, 0)))
-        return eqx.tree_at(lambda one: one.layers[0].weight, fewer, weight)
+        fewer = make_trunk(key, size - count)
+        if isinstance(fewer, MLP) and len(fewer.layers[0].weight) == size - count:
+            weight = jnp.pad(fewer.layers[0].weight, ((0, count), (0, 0)))
+            return eqx.tree_at(lambda one: one.layers[0].weight, fewer, weight)
+        # A module that was given, which has one size.
+        weight = trunk.layers[0].weight.at[-count:].set(0.0)
+        return eqx.tree_at(lambda one: one.layers[0].weight, trunk, weight)
 
     return make if count else make_trunk
 

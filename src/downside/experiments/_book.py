@@ -25,7 +25,7 @@ class Range(NamedTuple):
     low: float
     high: float
     seeds: int
-    """How many there are; of a difference, in the smaller group."""
+    """How many there are; of a difference, how many both have."""
 
 
 class Book:
@@ -105,9 +105,9 @@ class Book:
         own = self.values(study, preset, agent, measure)
         if not own.size:
             return None
-        return mean_range(own, self._errors(study, preset, agent, measure))
+        return mean_range(own, list(self.errors(study, preset, agent, measure).values()))
 
-    def _errors(self, study: str, preset: str, agent: str, measure: str) -> list[float]:
+    def errors(self, study: str, preset: str, agent: str, measure: str) -> dict[int, float]:
         """The standard error of each seed's value, over episodes, where it is written down."""
         wanted = {"row": agent}
         if study == "quantiles":
@@ -116,7 +116,8 @@ class Book:
         elif study != "lunar":
             wanted = dict(zip(("algorithm", "objective"), agent_of(agent), strict=True))
         rows = select(self.rows(study, preset), **wanted, measure=measure)
-        return [float(row["standard_error"]) for row in rows if row.get("standard_error")]
+        written = [row for row in rows if row.get("standard_error")]
+        return {int(row["seed"]): float(row["standard_error"]) for row in written}
 
 
 def seconds(rows: Sequence[Row]) -> float:
@@ -143,11 +144,21 @@ def mean_range(
     return Range(value, min(low, value - known), max(high, value + known), len(own))
 
 
-def difference(first: Mapping[int, float], second: Mapping[int, float]) -> Range:
+def difference(
+    first: Mapping[int, float],
+    second: Mapping[int, float],
+    errors: Sequence[Mapping[int, float]] = (),
+) -> Range:
     """The mean of the first minus that of the second, over the seeds that both have; where there
     is a single one, there is no interval.
 
-    Seed by seed: agents of one seed are valued under the same noise, or share a part of their
-    training, and most of what they share cancels.
+    Seed by seed: most of what agents of one seed share cancels, as the noise that they are valued
+    under. Where they are valued under noise of their own, `errors` are the standard errors of both.
     """
-    return mean_range([first[seed] - second[seed] for seed in first if seed in second])
+    seeds = [seed for seed in first if seed in second]
+    gaps = [first[seed] - second[seed] for seed in seeds]
+    known = [
+        float(np.hypot.reduce([own.get(seed, 0.0) for own in errors])) if gap else 0.0
+        for seed, gap in zip(seeds, gaps, strict=True)
+    ]
+    return mean_range(gaps, known if errors else ())

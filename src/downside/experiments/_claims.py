@@ -29,7 +29,7 @@ class Claim:
     """A sentence of the paper, or one like it, as comparisons of agents.
 
     "better": the first of every pair is better. "alike": no pair differs by more than the paper's
-    seeds do. "leads": the second of no pair is better, by more than the paper's seeds differ.
+    seeds do. "leads": the second of no pair is surely better, nor may be by more than those differ.
     """
 
     says: str
@@ -65,7 +65,10 @@ def judge(claim: Claim, book: Book, preset: str) -> Verdict:
         if not ours.keys() & theirs.keys():
             missing.append(pair)
             continue
-        found = difference(ours, theirs)
+        # The lander's noise depends on what is done in it: no two agents meet the same.
+        names = pair[:2] if claim.study == "lunar" else ()
+        errors = [book.errors(claim.study, preset, one, pair.measure) for one in names]
+        found = difference(ours, theirs, errors)
         rank, slack = _judged(claim, pair, found)
         if found.seeds < LEAST_SEEDS:
             rank = 1
@@ -80,14 +83,14 @@ def judge(claim: Claim, book: Book, preset: str) -> Verdict:
 
 def _judged(claim: Claim, pair: Pair, found: Range) -> tuple[int, float]:
     """0: does not hold, 1: undecided, 2: holds; and by how much it is on the safe side."""
-    margin = _margin(claim, pair)
+    bound = margin(claim, pair)
     if claim.rule == "alike":
-        outside = found.low > margin or found.high < -margin
-        inside = -margin <= found.low and found.high <= margin
-        return (0 if outside else 2 if inside else 1), margin - abs(found.value)
+        outside = found.low > bound or found.high < -bound
+        inside = -bound <= found.low and found.high <= bound
+        return (0 if outside else 2 if inside else 1), bound - abs(found.value)
     if found.high < 0:
         return 0, found.value
-    ahead = found.low >= -margin if claim.rule == "leads" else found.low > 0
+    ahead = found.low >= -bound if claim.rule == "leads" else found.low > 0
     return (2 if ahead else 1), found.value
 
 
@@ -95,7 +98,7 @@ def _table(claim: Claim) -> PaperTable | None:
     return paper_table(TABLES[claim.study]) if claim.study in TABLES else None
 
 
-def _margin(claim: Claim, pair: Pair) -> float:
+def margin(claim: Claim, pair: Pair) -> float:
     """The larger of the two standard deviations over seeds that the paper prints."""
     if claim.margin is not None:
         return claim.margin

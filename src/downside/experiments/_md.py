@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from downside.experiments._book import Range
-from downside.experiments._claims import Claim, Verdict
+from downside.experiments._claims import Claim, Verdict, margin
 from downside.experiments._options import SEEDS
 
 _DIGITS = {"put": 4, "lunar": 1}
@@ -62,12 +62,18 @@ def verdict(claim: Claim, one: Verdict) -> str:
     found = one.found
     by = f" by `{one.pair.measure}`" if len({pair.measure for pair in claim.pairs}) > 1 else ""
     versus = f" to {one.pair.second}" if len({pair.second for pair in claim.pairs}) > 1 else ""
+    whose = f" of {one.pair.first}" if len({pair.first for pair in claim.pairs}) > 1 else ""
     digits = _DIGITS.get(claim.study, 3)
     interval = f" [{found.low:+.{digits}f}, {found.high:+.{digits}f}]" if found.seeds > 1 else ""
-    said = escaped(f"**{one.word}**: {found.value:+.{digits}f}{interval}{by}{versus}")
+    said = escaped(f"**{one.word}**: {found.value:+.{digits}f}{interval}{whose}{by}{versus}")
     if found.seeds < len(SEEDS):
         said += ", one seed" if found.seeds == 1 else f", {found.seeds} seeds"
-    return said if one.paper is None else f"{said} (paper {one.paper:+.2f})"
+    if found[:3] == (0.0, 0.0, 0.0):
+        said += ", the same runs"
+    if one.paper is None:
+        return said
+    beyond = claim.rule == "alike" and abs(one.paper) > margin(claim, one.pair)
+    return f"{said} (paper {one.paper:+.2f}{', beyond the bound too' if beyond else ''})"
 
 
 def escaped(text: str) -> str:

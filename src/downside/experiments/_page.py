@@ -14,7 +14,7 @@ from downside.experiments._book import Book, mean_range, seconds
 from downside.experiments._claims import CLAIMS, judge
 from downside.experiments._cost import SCORINGS
 from downside.experiments._paper import PaperTable, example3_levels, paper_table
-from downside.experiments._rows import read_about, read_rows, select, values
+from downside.experiments._rows import Row, read_about, read_rows, select
 from downside.experiments.lunar import SB3, SB3_TIMESTEPS
 
 PRESETS = ("default", "paper")
@@ -195,7 +195,8 @@ class Page:
 
     def _lander(self) -> str:
         table = paper_table("windy_lunar_lander")
-        parts = [self._figure("lunar", "All agents by all measures")]
+        there = any(self.book.rows("lunar", preset) for preset in PRESETS)
+        parts = [self._figure("lunar", "All agents by all measures")] if there else []
         for preset in PRESETS:
             if not self.book.rows("lunar", preset):
                 continue
@@ -214,23 +215,35 @@ class Page:
 
     def _beside_sb3(self) -> list[str]:
         """QR-DQN at the number of steps at which there is something to compare it with."""
-        rows, cells = self.book.rows("lunar", "default", f"-{SB3_TIMESTEPS}"), []
-        for measure in SB3:
-            own = values(rows, row="QR-DQN", measure=measure)
-            cells.append(_md.interval(mean_range(own), 1, seeds=3) if own.size else "not yet run")
+        rows = self.book.rows("lunar", "default", f"-{SB3_TIMESTEPS}")
+        peers = read_rows(self.folder / "lunar-lander-sb3.csv")
+        lines = [["QR-DQN", *(self._range(rows, row="QR-DQN", measure=one) for one in SB3)]]
+        if peers:
+            name = "stable-baselines3-contrib (`make peers-lander`)"
+            lines.append([name, *(self._range(peers, measure=one) for one in SB3)])
+        earlier = "stable-baselines3-contrib, an earlier run"
+        lines.append([earlier, *(f"{value}" for value in SB3.values())])
         header = (f"{SB3_TIMESTEPS:,} steps", *(f"`{measure}`" for measure in SB3))
-        theirs = ["stable-baselines3-contrib, one run", *(f"{value}" for value in SB3.values())]
         seeds = len({row["seed"] for row in rows})
         return [
             "",
             "What a user would take instead is QR-DQN of stable-baselines3-contrib (three layers "
             "of 128, 50 quantiles, batches of 128, learning rate 1.5e-3 declining to 0, an update "
-            "for four steps); its figures are of one run that is not part of this repository. Ours "
-            f"after as many steps, {seeds} seeds (`downside reproduce lunar --preset default "
-            f"--timesteps {SB3_TIMESTEPS} --only QR-DQN`):",
+            "for four steps); the earlier run is not part of this repository. Ours "
+            f"after as many steps, {seeds} seeds, with the preset as it comes (`downside reproduce "
+            f"lunar --preset default --timesteps {SB3_TIMESTEPS} --only QR-DQN`):",
             "",
-            _md.table(header, [["QR-DQN", *cells], theirs]),
+            _md.table(header, lines),
         ]
+
+    @staticmethod
+    def _range(rows: Sequence[Row], **wanted: str) -> str:
+        """The mean of these rows over seeds, with its interval."""
+        own = select(rows, **wanted)
+        if not own:
+            return "not yet run"
+        errors = [float(row["standard_error"]) for row in own if row.get("standard_error")]
+        return _md.interval(mean_range([float(row["value"]) for row in own], errors), 1, seeds=3)
 
     def _runs(self) -> str:
         """Everything there is in the folder, with the command that made it."""

@@ -89,9 +89,7 @@ def _show(rows: list[Row], best: dict[str, float], preset: str) -> bool:
     title = f"Spectra, preset {preset}: mean over seeds"
     show(terminal(), title, header, shown, frozenset({2}))
     return all(
-        difference(found[own, own], found[other, own]).high >= 0
-        for own in there
-        for other in there
+        difference(found[own, own], found[other, own]).high >= 0 for own in there for other in there
     )
 
 
