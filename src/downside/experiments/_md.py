@@ -52,6 +52,12 @@ def interval(found: Range, digits: int = 3, seeds: int = len(SEEDS)) -> str:
     return f"{value} [{found.low:.{digits}f}, {found.high:.{digits}f}]{fewer}"
 
 
+def signed(found: Range, digits: int) -> str:
+    """A difference, with its interval if there is one."""
+    interval = f" [{found.low:+.{digits}f}, {found.high:+.{digits}f}]" if found.seeds > 1 else ""
+    return f"{found.value:+.{digits}f}{interval}"
+
+
 def share(value: float, best: float) -> str:
     return f"{value / best:.0%}" if value > 0 and best > 0 else f"{value - best:+.3f}"
 
@@ -64,8 +70,7 @@ def verdict(claim: Claim, one: Verdict) -> str:
     versus = f" to {one.pair.second}" if len({pair.second for pair in claim.pairs}) > 1 else ""
     whose = f" of {one.pair.first}" if len({pair.first for pair in claim.pairs}) > 1 else ""
     digits = _DIGITS.get(claim.study, 3)
-    interval = f" [{found.low:+.{digits}f}, {found.high:+.{digits}f}]" if found.seeds > 1 else ""
-    said = escaped(f"**{one.word}**: {found.value:+.{digits}f}{interval}{whose}{by}{versus}")
+    said = escaped(f"**{one.word}**: {signed(found, digits)}{whose}{by}{versus}")
     if found.seeds < len(SEEDS):
         said += ", one seed" if found.seeds == 1 else f", {found.seeds} seeds"
     if found[:3] == (0.0, 0.0, 0.0):

@@ -4,18 +4,20 @@ import importlib.resources
 import os
 import re
 from collections.abc import Sequence
+from math import hypot
 from pathlib import Path
+from statistics import fmean
 
 from jinja2 import StrictUndefined, Template
 
 from downside.experiments import _md, example1, example2, example3, put, quantiles, spectra
 from downside.experiments._agreement import agreement
-from downside.experiments._book import Book, mean_range, seconds
+from downside.experiments._book import Book, difference, mean_range, seconds
 from downside.experiments._claims import CLAIMS, judge
 from downside.experiments._cost import SCORINGS
 from downside.experiments._paper import PaperTable, example3_levels, paper_table
 from downside.experiments._rows import Row, read_about, read_rows, select
-from downside.experiments.lunar import SB3, SB3_TIMESTEPS
+from downside.experiments.lunar import MEASURES, SB3, SB3_TIMESTEPS
 
 PRESETS = ("default", "paper")
 STUDIES = {
@@ -210,8 +212,35 @@ class Page:
                 lines.append([row.replace("*", r"\*"), *cells])
             said = f"preset {preset} (the paper's figures)"
             parts += ["", _md.table((said, *(f"`{one}`" for one in table.measures)), lines)]
+        parts += self._what_caution_does()
         parts += self._beside_sb3()
         return "\n".join(parts)
+
+    def _what_caution_does(self) -> list[str]:
+        """All landers for the tail together, less QR-DQN of the same seed."""
+        cells, seeds = [], 0
+        for measure in MEASURES:
+            where = ("lunar", "default")
+            careful = [self.book.by_seed(*where, f"QR-SRM {one}", measure) for one in MEASURES[1:]]
+            errors = [self.book.errors(*where, f"QR-SRM {one}", measure) for one in MEASURES[1:]]
+            neutral = self.book.by_seed(*where, "QR-DQN", measure)
+            shared = set(neutral).intersection(*careful)
+            ours = {seed: fmean(one[seed] for one in careful) for seed in sorted(shared)}
+            error = {seed: hypot(*(one[seed] for one in errors)) / len(errors) for seed in shared}
+            if not ours:
+                return []
+            theirs = self.book.errors(*where, "QR-DQN", measure)
+            found = difference(ours, neutral, [error, theirs])
+            cells.append(_md.signed(found, 1))
+            seeds = found.seeds
+        said = f"careful less QR-DQN, {seeds} seeds"
+        return [
+            "",
+            "What caution does: the mean of the three landers that look at the tail (`cvar(0.5)`, "
+            "`cvar(0.2)`, half and half), less QR-DQN, which had the same first half of the run:",
+            "",
+            _md.table((said, *(f"`{one}`" for one in MEASURES)), [["difference", *cells]]),
+        ]
 
     def _beside_sb3(self) -> list[str]:
         """QR-DQN at the number of steps at which there is something to compare it with."""
