@@ -320,18 +320,13 @@ def test_a_discreet_agent_is_deaf_to_its_memory_until_h_bends():
 def test_a_network_of_ours_may_be_given(given):
     module = ds.MLP(jax.random.key(0), 4, (16, 16), "relu")  # of the observation and (s, c)
     network = module if given == "module" else lambda key, size: ds.MLP(key, size, (16,), "relu")
-    agent = ds.QRSRM(Counter(), risk="cvar(0.5)", network=network, **SMALL).learn(100)
-    first = agent.networks.quantiles.trunk.layers[0].weight
-    assert first.shape[0] == 4
-    blank = ds.QRSRM(Counter(), risk="cvar(0.5)", network=network, **SMALL)
-    weight = (
-        blank._loop.skeleton(
-            make_program(blank._core, blank.settings, blank._make_trunk, 100), blank._algorithm
-        )
-        .learner.networks.quantiles.trunk.layers[0]
-        .weight
-    )
+    agent = ds.QRSRM(Counter(), risk="cvar(0.5)", network=network, **SMALL)
+    program = make_program(agent._core, agent.settings, agent._make_trunk, 100)
+    (fresh,) = members(agent._loop.skeleton(program, agent._algorithm).learner.networks.quantiles)
+    weight = fresh.trunk.layers[0].weight
     assert (np.abs(weight).sum(axis=1) > 0).tolist() == [True, True, False, False]
+    (learned,) = members(agent.learn(100).networks.quantiles)
+    assert learned.trunk.layers[0].weight.shape == weight.shape
 
 
 def test_qr_srm_is_qr_dqn_until_h_bends():
