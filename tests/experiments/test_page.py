@@ -13,7 +13,7 @@ from downside.experiments._options import Options
 from downside.experiments._page import Page
 from downside.experiments._paper import paper_table
 from downside.experiments._rows import write_rows
-from downside.experiments.lunar import SB3, SB3_TIMESTEPS
+from downside.experiments.lunar import MIXTURE, SB3, SB3_TIMESTEPS
 
 from .rows import a_row
 
@@ -130,7 +130,33 @@ def test_the_lander_is_compared_at_as_many_steps(tmp_path):
     write_rows(tmp_path / f"lunar-lander-default-{SB3_TIMESTEPS}.csv", rows)
     text = Page(tmp_path, tmp_path / "page.md").text()
     assert "| QR-DQN | 40.0 (one seed) |" in text
-    assert "| stable-baselines3-contrib, one run | 43.6 | 20.1 | 4.2 | 23.9 |" in text
+    assert "| stable-baselines3-contrib, an earlier run | 43.6 | 20.1 | 4.2 | 23.9 |" in text
+    assert "make peers-lander" not in text
+    write_rows(tmp_path / "lunar-lander-sb3.csv", [{**row, "value": 41.0} for row in rows])
+    text = Page(tmp_path, tmp_path / "page.md").text()
+    assert "| stable-baselines3-contrib (`make peers-lander`) | 41.0 (one seed) |" in text
+
+
+def test_landers_for_the_tail_are_compared_with_qr_dqn_of_their_seed(tmp_path):
+    worth = {"QR-DQN": 10.0, "QR-SRM cvar(0.5)": 11.0, "QR-SRM cvar(0.2)": 12.0}
+    worth[f"QR-SRM {MIXTURE}"] = 16.0
+    rows = [
+        {"row": row, "seed": seed, "measure": measure, "value": value + 5 * seed}
+        | {"standard_error": 0.0, "seconds": 1.0}
+        for row, value in worth.items()
+        for seed in (0, 1)
+        for measure in SB3
+    ]
+    write_rows(tmp_path / "lunar-lander-default.csv", rows)
+    text = Page(tmp_path, tmp_path / "page.md").text()
+    assert "| careful less QR-DQN, 2 seeds |" in text
+    assert "| difference | +3.0 [+3.0, +3.0] |" in text  # the mean of 1, 2 and 6
+    write_rows(
+        tmp_path / "lunar-lander-default.csv", [{**row, "standard_error": 1.0} for row in rows]
+    )
+    text = Page(tmp_path, tmp_path / "page.md").text()
+    # sqrt(1 + 3/9) for each seed, 1.96 / sqrt(2) times that for their mean: 1.6003.
+    assert "| difference | +3.0 [+1.4, +4.6] |" in text
 
 
 def test_cvar_at_any_level_comes_from_the_returns_that_are_there(tmp_path):
