@@ -1,7 +1,7 @@
 # pyright: reportMissingImports=false
 """What stable-baselines3-contrib's QRDQN is worth in the windy lunar lander.
 
-    make peers-lander        # in an environment of its own with PyTorch; about ten minutes a seed
+    make peers-lander        # in an environment of its own with PyTorch
 
 Writes `results/lunar-lander-sb3.csv` in the form of our own table, for the page to show it beside.
 Downside is not imported here.
@@ -38,13 +38,14 @@ def main() -> None:
         with options.results.open(newline="", encoding="utf-8") as file:
             rows = list(csv.DictReader(file))
     for seed in options.seeds:
-        if any(row["seed"] == str(seed) for row in rows):
+        if any((row["seed"], row["timesteps"]) == (str(seed), str(options.steps)) for row in rows):
             continue
         begin = time.perf_counter()
         model = trained(seed, options.steps)
         seconds = time.perf_counter() - begin
         returns = np.sort(discounted_returns(model, options.episodes, 10_000 + seed))
-        for measure, value in measures(returns).items():
+        worth = measures(returns)
+        for measure, value in worth.items():
             rows.append(
                 {
                     "row": "stable-baselines3-contrib QRDQN",
@@ -56,9 +57,7 @@ def main() -> None:
                 }
             )
         write(options.results, rows)
-        print(
-            f"seed {seed}, {seconds:.0f} s:", {k: round(v, 1) for k, v in measures(returns).items()}
-        )
+        print(f"seed {seed}, {seconds:.0f} s:", {one: round(worth[one], 1) for one in worth})
 
 
 def trained(seed: int, steps: int) -> QRDQN:

@@ -132,7 +132,9 @@ def test_the_lander_is_compared_at_as_many_steps(tmp_path):
     assert "| QR-DQN | 40.0 (one seed) |" in text
     assert "| stable-baselines3-contrib, an earlier run | 43.6 | 20.1 | 4.2 | 23.9 |" in text
     assert "make peers-lander" not in text
-    write_rows(tmp_path / "lunar-lander-sb3.csv", [{**row, "value": 41.0} for row in rows])
+    peers = [{**row, "value": 41.0, "timesteps": SB3_TIMESTEPS} for row in rows]
+    peers += [{**row, "value": 9.0, "timesteps": 4_000} for row in rows]  # of another length
+    write_rows(tmp_path / "lunar-lander-sb3.csv", peers)
     text = Page(tmp_path, tmp_path / "page.md").text()
     assert "| stable-baselines3-contrib (`make peers-lander`) | 41.0 (one seed) |" in text
 

@@ -245,7 +245,7 @@ class Page:
     def _beside_sb3(self) -> list[str]:
         """QR-DQN at the number of steps at which there is something to compare it with."""
         rows = self.book.rows("lunar", "default", f"-{SB3_TIMESTEPS}")
-        peers = read_rows(self.folder / "lunar-lander-sb3.csv")
+        peers = select(read_rows(self.folder / "lunar-lander-sb3.csv"), timesteps=SB3_TIMESTEPS)
         lines = [["QR-DQN", *(self._range(rows, row="QR-DQN", measure=one) for one in SB3)]]
         if peers:
             name = "stable-baselines3-contrib (`make peers-lander`)"
