@@ -203,12 +203,13 @@ def value_run(
     seed = EVALUATION_SEED + agent.seed if seed is None else seed
     found = evaluate(agent, episodes=episodes, seed=seed)
     summary = found.summary(_distinct([agent.risk, *map(as_risk, risks), *_ALWAYS]))
+    about = {"seed": seed, "episodes": len(found), "aligned": found.aligned}
     (folder / _EVALUATION).unlink(missing_ok=True)  # that of other returns
     with whole_file(folder / _RETURNS) as temporary:
         np.save(temporary, found.returns, allow_pickle=False)
     write_text(  # last: a run that has it is done
         folder / _EVALUATION,
-        json.dumps({"seed": seed, "episodes": len(found), "values": summary}, indent=2) + "\n",
+        json.dumps(about | {"values": summary}, indent=2) + "\n",
     )
     return found
 
@@ -226,7 +227,8 @@ def run_returns(folder: str | Path) -> Evaluation:
     folder = Path(folder)
     about = json.loads((folder / _EVALUATION).read_text(encoding="utf-8"))
     returns = np.load(folder / _RETURNS, allow_pickle=False)
-    return Evaluation(returns, seed=about["seed"], label=folder.name)
+    aligned = about.get("aligned", False)  # earlier ones do not say
+    return Evaluation(returns, seed=about["seed"], label=folder.name, aligned=aligned)
 
 
 _ALWAYS = tuple(map(as_risk, ("mean", "cvar(0.5)", "cvar(0.2)", "cvar(0.05)")))

@@ -37,7 +37,7 @@ class Simulated(Protocol):
     """What can be evaluated: anything that can say what its episodes return.
 
     If it also has an attribute `aligned` that is True, it promises that the noise of episode i
-    depends on the seed and on i alone, not on what it does; see `Evaluation.aligned`.
+    comes from the seed and i alone, not from what other episodes did; see `Evaluation.aligned`.
     """
 
     def simulate_returns(self, episodes: int, seed: int) -> Float[np.ndarray, " episodes"]:
@@ -66,7 +66,7 @@ class Evaluation:
     label: str = ""
     """What was evaluated."""
     aligned: bool = False
-    """Whether the noise of episode i depends on `seed` and i alone: then two evaluations with one
+    """Whether the noise of episode i comes from `seed` and i alone: then two evaluations with one
     seed ran under the same noise, episode by episode, and `compare` makes use of it."""
 
     def __post_init__(self):

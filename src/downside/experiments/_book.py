@@ -144,21 +144,11 @@ def mean_range(
     return Range(value, min(low, value - known), max(high, value + known), len(own))
 
 
-def difference(
-    first: Mapping[int, float],
-    second: Mapping[int, float],
-    errors: Sequence[Mapping[int, float]] = (),
-) -> Range:
+def difference(first: Mapping[int, float], second: Mapping[int, float]) -> Range:
     """The mean of the first minus that of the second, over the seeds that both have; where there
     is a single one, there is no interval.
 
-    Seed by seed: most of what agents of one seed share cancels, as the noise that they are valued
-    under. Where they are valued under noise of their own, `errors` are the standard errors of both.
+    Seed by seed: most of what agents of one seed share cancels, such as the noise that they are
+    valued under. What does not is part of how much the differences differ.
     """
-    seeds = [seed for seed in first if seed in second]
-    gaps = [first[seed] - second[seed] for seed in seeds]
-    known = [
-        float(np.hypot.reduce([own.get(seed, 0.0) for own in errors])) if gap else 0.0
-        for seed, gap in zip(seeds, gaps, strict=True)
-    ]
-    return mean_range(gaps, known if errors else ())
+    return mean_range([first[seed] - second[seed] for seed in first if seed in second])

@@ -4,7 +4,6 @@ import importlib.resources
 import os
 import re
 from collections.abc import Sequence
-from math import hypot
 from pathlib import Path
 from statistics import fmean
 
@@ -222,15 +221,12 @@ class Page:
         for measure in MEASURES:
             where = ("lunar", "default")
             careful = [self.book.by_seed(*where, f"QR-SRM {one}", measure) for one in MEASURES[1:]]
-            errors = [self.book.errors(*where, f"QR-SRM {one}", measure) for one in MEASURES[1:]]
             neutral = self.book.by_seed(*where, "QR-DQN", measure)
             shared = set(neutral).intersection(*careful)
             ours = {seed: fmean(one[seed] for one in careful) for seed in sorted(shared)}
-            error = {seed: hypot(*(one[seed] for one in errors)) / len(errors) for seed in shared}
             if not ours:
                 return []
-            theirs = self.book.errors(*where, "QR-DQN", measure)
-            found = difference(ours, neutral, [error, theirs])
+            found = difference(ours, neutral)
             cells.append(_md.signed(found, 1))
             seeds = found.seeds
         said = f"careful less QR-DQN, {seeds} seeds"

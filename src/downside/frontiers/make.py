@@ -284,5 +284,4 @@ class _Work:
 
 
 def _labelled(found: Evaluation, agent: Agent) -> Evaluation:
-    label = f"{agent.risk}, seed {agent.seed}"
-    return dataclasses.replace(found, label=label, aligned=agent.aligned)
+    return dataclasses.replace(found, label=f"{agent.risk}, seed {agent.seed}")

@@ -378,8 +378,9 @@ class Agent:
 
     @property
     def aligned(self) -> bool:
-        """Whether episode i of `simulate_returns` meets the same noise for every agent and plan."""
-        return isinstance(self._loop, FusedLoop)
+        """Whether episode i of `simulate_returns` meets the same noise for every agent and plan; in
+        a Gymnasium environment, whether it begins with the same seed."""
+        return self._loop.host.aligned if isinstance(self._loop, GymnasiumLoop) else True
 
     @property
     def default_episodes(self) -> int:

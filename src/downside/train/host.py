@@ -56,12 +56,14 @@ class Host:
         env: gym.Env | VectorEnv | str,
         num_envs: int,
         parameters: Mapping[str, Any] | None = None,
+        repeatable: bool = False,
     ):
         origin = Origin.of(env, parameters)
         self.name, self._id, self.parameters = str(origin), origin.id, dict(origin.parameters)
-        self._owned = isinstance(env, str)
+        self._owned, self._repeatable = isinstance(env, str), repeatable
         if isinstance(env, str):
-            make = lambda: _Checked(gym.make(env, **self.parameters))  # noqa: E731
+            kind = _Repeatable if repeatable else _Checked
+            make = lambda: kind(gym.make(env, **self.parameters))  # noqa: E731
             self.env: VectorEnv = _vector([make] * num_envs)
         elif isinstance(env, VectorEnv):
             self.env = env
@@ -75,11 +77,16 @@ class Host:
         self.resets = 0
         """How often new episodes were begun everywhere: who finds more of them than his own knows
         that somebody else has used the environment."""
+        self.aligned = self._id is not None
+        """Whether episode i of an evaluation begins with a seed that depends on i and on that of
+        the evaluation alone, whoever plays; no longer once no second environment could be made."""
 
     def reset(self, seed: int) -> tuple[Float[np.ndarray, "n d"], Bool[np.ndarray, "n A"]]:
         """Begins new episodes everywhere."""
         self.resets += 1
-        observations, infos = self._call("reset", self.env.reset, seed=seed)
+        # By themselves environments get seed, seed + 1, ...: those of other evaluations, too.
+        seeds = _spread(seed, self.num_envs) if self._repeatable else seed
+        observations, infos = self._call("reset", self.env.reset, seed=seeds)
         self._resetting = np.zeros(self.num_envs, bool)
         return self._flat(observations, "reset"), self._masks(infos)
 
@@ -121,20 +128,23 @@ class Host:
         return gym.make(self._id, **{**self.parameters, **pictures})
 
     def for_evaluation(self, episodes: int) -> "Host":
-        """Environments to evaluate a policy in: new ones where they can be made."""
+        """Environments to evaluate a policy in: new ones where they can be made, always as many
+        and with a seed for every episode, so that two policies play the same ones."""
         if self._id is None:
             return self
         try:
-            made = Host(self._id, min(episodes, max(self.num_envs, _EVALUATED)), self.parameters)
+            made = Host(self._id, min(episodes, _EVALUATED), self.parameters, repeatable=True)
         except Exception as error:  # whatever the environment raises that can be there only once
             warnings.warn(
                 f"No second {self.name} could be made ({type(error).__name__}: {error}), so that "
                 "episodes are played in the one that is there.",
                 stacklevel=2,
             )
+            self.aligned = False
             return self
         if (made.size, made.actions) != (self.size, self.actions):  # it was changed by hand
             made.close()
+            self.aligned = False
             return self
         return made
 
@@ -253,6 +263,25 @@ class _Checked(gym.Wrapper):
                     f"type {got.dtype}, but its space is {space.shape}, {space.dtype}."
                 )
         return observation
+
+
+class _Repeatable(_Checked):
+    """Begins every episode with a seed of its own, not where the one before left the generator:
+    what happens in an episode then does not depend on what was done in earlier ones."""
+
+    def __init__(self, env: gym.Env):
+        super().__init__(env)
+        self._root, self._episode = 0, 0
+
+    def reset(self, *, seed: int | None = None, **arguments: Any) -> tuple[Any, dict[str, Any]]:
+        """With a seed the first of several episodes; without, the next of them."""
+        self._root, self._episode = (self._root, self._episode + 1) if seed is None else (seed, 0)
+        return super().reset(seed=_spread((self._root, self._episode), 1)[0], **arguments)
+
+
+def _spread(seed: int | tuple[int, ...], count: int) -> list[int]:
+    """So many seeds that have nothing in common with those of other numbers."""
+    return [int(word >> 1) for word in np.random.SeedSequence(seed).generate_state(count)]
 
 
 def _vector(makers: list[Any]) -> VectorEnv:
