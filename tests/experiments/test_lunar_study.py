@@ -61,9 +61,9 @@ def test_landers_with_other_steps_or_settings_are_others(monkeypatch, tmp_path):
     # The table has few updates for each step; another number of steps, the preset as it is.
     usual, other = (plan.cells[0] for plan in plans)
     assert (usual.total_timesteps, other.total_timesteps) == (1_000_000, 1000)
-    names = ("num_envs", "updates_per_step", "buffer_size")
-    assert [usual.settings[name] for name in names] == [32, 1, 400_000]
-    assert [other.settings[name] for name in names] == [8, 2, 100_000]
+    names = ("num_envs", "updates_per_step", "buffer_size", "least_discount")
+    assert [usual.settings[name] for name in names] == [32, 1, 400_000, 0.0]
+    assert [other.settings[name] for name in names] == [8, 2, 300_000, 0.05]
     assert len(read_rows(tmp_path / "lunar-lander-default-1000.csv")) == 4
     rows = read_rows(tmp_path / "lunar-lander-default.csv")
     write_rows(
@@ -72,6 +72,18 @@ def test_landers_with_other_steps_or_settings_are_others(monkeypatch, tmp_path):
     lunar.main(Options(**only))
     assert len(swept) == 3
     assert len(read_rows(tmp_path / "lunar-lander-default.csv")) == 4
+
+
+def test_landers_for_the_tail_have_settings_of_their_own(monkeypatch, tmp_path):
+    _, plans = _fake_sweep(monkeypatch, np.arange(10.0))
+    lunar.main(Options(results=tmp_path, preset="default", seeds=(0,)))
+    blind = {
+        cell.risk for plan in plans for cell in plan.cells if not cell.settings["memory_inputs"]
+    }
+    assert blind == {"cvar(0.5)", "cvar(0.2)", "0.5*cvar(0.2) + 0.5*cvar(1)"}
+    plans.clear()
+    lunar.main(Options(results=tmp_path, preset="default", seeds=(0,), timesteps=1000))
+    assert all(cell.settings["memory_inputs"] for plan in plans for cell in plan.cells)
 
 
 def test_landers_that_fail_are_told_of_and_the_others_are_kept(monkeypatch, tmp_path, capsys):

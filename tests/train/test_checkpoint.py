@@ -396,7 +396,8 @@ def test_a_folder_without_a_checkpoint_is_told(tmp_path):
         ds.load(tmp_path)
 
 
-BEFORE_4 = {"trials": 0}
+BEFORE_5 = {"least_discount": 0.0}
+BEFORE_4 = {**BEFORE_5, "trials": 0}
 BEFORE_3 = {**BEFORE_4, "ensemble": 1, "exchange": 0.0, "discreet": False, "tie_break": 0.0}
 
 
@@ -406,6 +407,7 @@ BEFORE_3 = {**BEFORE_4, "ensemble": 1, "exchange": 0.0, "discreet": False, "tie_
         (1, "QRDQN", {"layer_norm": False, "double": False, **BEFORE_3}),
         (2, "QRSRM", {"layer_norm": True, "double": True, **BEFORE_3}),
         (3, "QRSRM", {"ensemble": 2, "discreet": True, **BEFORE_4}),
+        (4, "QRSRM", {"n_steps": 10, "trials": 0, **BEFORE_5}),
     ],
 )
 def test_a_checkpoint_of_an_older_schema_is_read(schema, kind, then):

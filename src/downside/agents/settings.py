@@ -111,6 +111,18 @@ class Settings:
     line the best action does not depend on it. The weights of these inputs start at 0, so that
     nothing changes at the moment when they are shown. Only where nothing can be simulated."""
 
+    memory_inputs: bool = True
+    """Whether the networks of QR-SRM see what the agent remembers, (s, c), or its score alone does,
+    h(s + c G): returns are then learned as those who came to a state had them, whatever they had
+    earned. There is less to learn, and less to get wrong; but it is exact only where what is best
+    later on does not depend on it. Only where nothing can be simulated."""
+
+    least_discount: float = 0.0
+    """Once a reward counts less than this at the start of its episode, the episode is cut off by
+    chance, by 1 - γ at each step, and a new one begins: what follows is hardly worth the steps. As
+    after a time limit, the agent learns that there is a future. 0: never. Only in training, where
+    nothing can be simulated, and not in a vector environment that was handed over."""
+
     tie_break: float = 0.0
     """Share of the mean in the h of QR-SRM: where h is flat all actions are alike, and errors
     decide among them; with a little of the mean the best of them does."""
@@ -196,6 +208,7 @@ PAPER: Mapping[str, Any] = {
     "relabel": 0.0,
     "exchange": 0.0,
     "discreet": False,
+    "least_discount": 0.0,
     "tie_break": 0.0,
     "outer": "learned",
     "outer_interval": 1000,
@@ -231,13 +244,14 @@ LIVED: Mapping[str, Any] = {
     "difference_weight": 1.0,
     "rescale_until": 0.0,
     "num_envs": 8,
-    "buffer_size": 100_000,
+    "buffer_size": 300_000,
     "warmup_steps": 2_000,
     "exploration_final": 0.02,
     "exploration_fraction": 0.1,
     "relabel": 0.25,
     "exchange": 0.5,
     "discreet": True,
+    "least_discount": 0.05,
     "tie_break": 0.1,
     "outer": "learned",
     "outer_interval": 500,
@@ -324,6 +338,7 @@ _REAL: Mapping[str, tuple[float, float, bool]] = {
     "exploration_fraction": (0.0, 1.0, True),
     "relabel": (0.0, math.inf, True),
     "exchange": (0.0, 1.0, True),
+    "least_discount": (0.0, 1.0, True),
     "tie_break": (0.0, 1.0, True),
     "outer_rate": (0.0, 1.0, False),
     "shift_span": (0.0, math.inf, True),
@@ -334,7 +349,13 @@ _REAL: Mapping[str, tuple[float, float, bool]] = {
 """Real numbers, with their range and whether the lower end belongs to it."""
 
 
-_LATER: Mapping[str, Any] = {"discreet": False, "tie_break": 0.0, "trials": 0}
+_LATER: Mapping[str, Any] = {
+    "discreet": False,
+    "memory_inputs": True,
+    "least_discount": 0.0,
+    "tie_break": 0.0,
+    "trials": 0,
+}
 """Settings that were added after results had been written, as runs from before them are."""
 
 

@@ -120,6 +120,15 @@ class Host:
             after, after_masks, rewards, terminated, over, lived, observations, masks, started
         )
 
+    def cut(self, which: Bool[np.ndarray, " n"]) -> None:
+        """Ends these episodes with the next step, as a time limit would; in a vector environment
+        that was handed over, none."""
+        if isinstance(self.env, SyncVectorEnv):
+            for i in np.flatnonzero(which):
+                one = self.env.envs[i]
+                if isinstance(one, _Checked):
+                    one.cut = True
+
     def another(self, render_mode: str | None = None) -> gym.Env | None:
         """A new environment of the same kind, or None if nobody knows how to make one."""
         if self._id is None:
@@ -233,23 +242,26 @@ class Host:
 
 class _Checked(gym.Wrapper):
     """Sees to it that the observations are what the space says, before they are batched, where a
-    wrong type would be cast in silence."""
+    wrong type would be cast in silence; and ends episodes when it is told to."""
 
     def __init__(self, env: gym.Env):
         super().__init__(env)
         space = env.observation_space
         # Asked at every step, and slow to find through all the wrappers.
         self._box = space if isinstance(space, gym.spaces.Box) else None
+        self.cut = False
+        """Whether the next step is the last one of the episode."""
 
     def reset(self, **arguments: Any) -> tuple[Any, dict[str, Any]]:
         """As inside."""
+        self.cut = False
         observation, info = self.env.reset(**arguments)
         return self._check(observation, "reset"), info
 
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
         """As inside."""
-        observation, *rest = self.env.step(action)
-        return self._check(observation, "step"), *rest  # pyright: ignore[reportReturnType]
+        observation, reward, terminated, truncated, info = self.env.step(action)
+        return self._check(observation, "step"), reward, terminated, truncated or self.cut, info
 
     def _check(self, observation: Any, what: str) -> Any:
         space = self._box

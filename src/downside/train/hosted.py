@@ -21,6 +21,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Int, Key
 
 from downside.agents.algorithm import AbstractAlgorithm
+from downside.agents.settings import Settings
 from downside.train.host import EnvironmentFaultError, Host
 from downside.train.host_memory import HostReplay, Ring, Samples
 from downside.train.hosted_compiled import awaited, compiled_round, outer_step
@@ -114,6 +115,13 @@ class HostedLoop:
                 array[seen.over] = value
         self._observations, self._masks, self._fresh = seen.observations, seen.masks, seen.started
 
+    def _cut_off(self, settings: Settings, streams: Draws, step: int) -> None:
+        """Ends some of the episodes in which rewards hardly count any more."""
+        late = self._discount < settings.least_discount
+        if late.any():
+            chance = streams.of("cut", step).random(len(late))
+            self.host.cut(late & (chance < 1.0 - settings.gamma))
+
     # --- the start ----------------------------------------------------------------------------
 
     def begin(
@@ -175,6 +183,7 @@ class HostedLoop:
                     noise = draws.standard_normal(shape, np.float32)
                     learner, loss = update(learner, fixed, samples, noise)
                     losses.append(loss)
+                self._cut_off(settings, streams, number * settings.update_interval + tick)
                 self._act(program, run, actions, explore)
         learner = eqx.combine(jax.tree.unflatten(tree, learner), rest)
         # Not in place: whoever drops this step, as one that diverged, goes on from the run before.
