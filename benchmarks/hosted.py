@@ -31,6 +31,8 @@ SAME = {
     "double": False,
     "ensemble": 1,
     "n_steps": 1,
+    "buffer_size": 100_000,
+    "least_discount": 0.0,
 }
 """As in stable-baselines3-contrib."""
 SEED = 0

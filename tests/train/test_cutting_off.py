@@ -6,6 +6,7 @@ import pytest
 
 import downside as ds
 from downside.train.host import Host
+from downside.train.hosted_run import HostedRun
 
 from .toys import Counter
 
@@ -81,18 +82,26 @@ def test_without_a_bound_or_a_discount_nothing_is_cut_off(changes):
 def test_what_is_cut_off_is_learned_from_as_if_it_went_on():
     agent = ds.QRDQN(long(200), least_discount=0.1, **TINY)
     agent.learn(1_000)
-    assert not agent._run.replay.storage.terminated.any()
+    run = agent._run
+    assert isinstance(run, HostedRun)
+    assert not run.replay.storage.terminated.any()
 
 
 def test_episodes_of_an_evaluation_are_never_cut_off():
-    kwargs = {"max_episode_steps": 60}
-    agent = ds.QRDQN("CartPole-v1", env_kwargs=kwargs, least_discount=0.9, **TINY).learn(400)
-    player = agent.policy.env.for_evaluation(4)
-    player.reset(0)
-    steps = 0
-    while not player.step(np.full(player.num_envs, steps % 2)).over.any():
-        steps += 1
-    assert steps > 8
+    class Measured(Counter):
+        time, lengths = 0, []
+
+        def reset(self, **arguments):
+            self.lengths.append(self.time)
+            return super().reset(**arguments)
+
+    # In the very environment that it is trained in: there is no second one.
+    env = Measured(10**6)
+    agent = ds.QRDQN(gym.wrappers.TimeLimit(env, 200), least_discount=0.5, **TINY).learn(1_000)
+    assert max(env.lengths[-5:]) < 200
+    env.lengths.clear()
+    agent.simulate_returns(3, seed=0)
+    assert env.lengths[1:] == [200, 200, 200]
 
 
 @pytest.mark.parametrize("value", [-0.1, 1.5])

@@ -117,7 +117,7 @@ class SRM(AbstractAlgorithm):
         """The mean of u(s - l + c θ).
 
         If `discreet`, of θ while h is a line: all else is the same for all actions, and the run is
-        that of QR-DQN, to the last bit.
+        that of QR-DQN, but for rounding.
         """
         accumulated, discount = observation[_ACCUMULATED] - goal.location, observation[_DISCOUNT]
         if not self.discreet:

@@ -113,9 +113,9 @@ class Settings:
 
     memory_inputs: bool = True
     """Whether the networks of QR-SRM see what the agent remembers, (s, c), or its score alone does,
-    h(s + c G): returns are then learned as those who came to a state had them, whatever they had
-    earned. There is less to learn, and less to get wrong; but it is exact only where what is best
-    later on does not depend on it. Only where nothing can be simulated."""
+    h(s + c G): returns are then learned for all memories together. There is less to learn, and less
+    to get wrong; but it is exact only where what is best later on does not depend on them. Only
+    where nothing can be simulated."""
 
     least_discount: float = 0.0
     """Once a reward counts less than this at the start of its episode, the episode is cut off by

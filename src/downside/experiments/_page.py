@@ -233,7 +233,7 @@ class Page:
         return [
             "",
             "What caution does: the mean of the three landers that look at the tail (`cvar(0.5)`, "
-            "`cvar(0.2)`, half and half), less QR-DQN, which had the same first half of the run:",
+            "`cvar(0.2)`, half and half), less QR-DQN, which starts as the same run:",
             "",
             _md.table((said, *(f"`{one}`" for one in MEASURES)), [["difference", *cells]]),
         ]

@@ -39,7 +39,8 @@ SETTINGS: Mapping[str, Mapping[str, Any]] = {
     "paper": {},
 }
 """What the table adds to a preset. The simulator is fast: a million steps with an eighth of the
-updates for each take less time than half a million of the preset as it is, and are worth more."""
+updates for each take less time than half a million of the preset as it is. Episodes are not cut off
+in it (`least_discount`): that came later, and was measured in short runs alone."""
 FOR_THE_TAIL: Mapping[str, Mapping[str, Any]] = {"default": {"memory_inputs": False}, "paper": {}}
 """And for QR-SRM, if it is not for the mean: for that nobody looks at what is remembered."""
 MIXTURE = "0.5*cvar(0.2)+0.5*cvar(1.0)"

@@ -284,4 +284,5 @@ class _Work:
 
 
 def _labelled(found: Evaluation, agent: Agent) -> Evaluation:
-    return dataclasses.replace(found, label=f"{agent.risk}, seed {agent.seed}")
+    label = f"{agent.risk}, seed {agent.seed}"
+    return dataclasses.replace(found, label=label, aligned=agent.aligned)

@@ -91,6 +91,8 @@ def try_out(player: Player, objective: Tabulated, bar: float, steps: float) -> t
         value, error = float(objective.value(ordered)), float(objective.standard_error(ordered))
         if value + _CLEARLY * error < bar:
             return -math.inf, math.inf
+        if player.steps / episodes * least > _PATIENCE * steps:  # longer than in training
+            return found
         if episodes >= least:
             found = value, error
             if episodes >= MOST or 2 * player.steps > steps:
