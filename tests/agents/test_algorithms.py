@@ -83,9 +83,6 @@ def test_a_discreet_agent_shows_its_memory_once_h_bends():
     np.testing.assert_allclose(discreet.view(seen, line), [9, 0, 0])
     np.testing.assert_allclose(discreet.view(seen, bent), [9, -6, 0.5])
     assert (discreet.hidden_at_first, srm("cvar(0.5)").hidden_at_first) == (2, 0)
-    blind = SRM.make(CVaR(0.5), dataclasses.replace(SETTINGS, memory_inputs=False))
-    np.testing.assert_allclose(blind.view(seen, bent), [9, 0, 0])
-    assert blind.hidden_at_first == 2
     np.testing.assert_allclose(srm("cvar(0.5)").view(seen, line), [9, 1, 0.5])
     # For the mean h stays a line, so that nothing is ever shown.
     mean = SRM.make(ds.Mean(), dataclasses.replace(SETTINGS, discreet=True))

@@ -74,18 +74,6 @@ def test_landers_with_other_steps_or_settings_are_others(monkeypatch, tmp_path):
     assert len(read_rows(tmp_path / "lunar-lander-default.csv")) == 4
 
 
-def test_landers_for_the_tail_have_settings_of_their_own(monkeypatch, tmp_path):
-    _, plans = _fake_sweep(monkeypatch, np.arange(10.0))
-    lunar.main(Options(results=tmp_path, preset="default", seeds=(0,)))
-    blind = {
-        cell.risk for plan in plans for cell in plan.cells if not cell.settings["memory_inputs"]
-    }
-    assert blind == {"cvar(0.5)", "cvar(0.2)", "0.5*cvar(0.2) + 0.5*cvar(1)"}
-    plans.clear()
-    lunar.main(Options(results=tmp_path, preset="default", seeds=(0,), timesteps=1000))
-    assert all(cell.settings["memory_inputs"] for plan in plans for cell in plan.cells)
-
-
 def test_landers_that_fail_are_told_of_and_the_others_are_kept(monkeypatch, tmp_path, capsys):
     _fake_sweep(monkeypatch, np.arange(10.0), failing=("qrdqn",))
     assert not lunar.main(Options(results=tmp_path, preset="default", seeds=(0,), only=("QR-DQN",)))

@@ -51,8 +51,6 @@ class SRM(AbstractAlgorithm):
 
     discreet: bool = eqx.field(static=True, default=False)
     """Whether (s, c) is shown to the networks only once h bends."""
-    memory_inputs: bool = eqx.field(static=True, default=True)
-    """Whether (s, c) is shown to the networks at all."""
     tie_break: float = eqx.field(static=True, default=0.0)
     """The share of the mean in h."""
 
@@ -62,12 +60,7 @@ class SRM(AbstractAlgorithm):
     ) -> "AbstractAlgorithm":
         """The algorithm for a measure."""
         made = super().make(risk, settings, levels)
-        return dataclasses.replace(
-            made,
-            discreet=settings.discreet,
-            memory_inputs=settings.memory_inputs,
-            tie_break=settings.tie_break,
-        )
+        return dataclasses.replace(made, discreet=settings.discreet, tie_break=settings.tie_break)
 
     # --- augmentation -------------------------------------------------------------------------
 
@@ -98,8 +91,6 @@ class SRM(AbstractAlgorithm):
     def view(self, observation: Float[Array, " d"], goal: Aim) -> Float[Array, " d"]:
         """With s relative to the place of h; without (s, c) where nobody asks for it."""
         seen = observation.at[_ACCUMULATED].add(-goal.location)
-        if not self.memory_inputs:
-            return seen.at[_ACCUMULATED:].set(0.0)
         if not self.discreet:
             return seen
         return seen.at[_ACCUMULATED:].multiply(_bends(goal).astype(seen.dtype))
@@ -107,7 +98,7 @@ class SRM(AbstractAlgorithm):
     @property
     def hidden_at_first(self) -> int:
         """Two: s and c."""
-        return 2 if self.discreet or not self.memory_inputs else 0
+        return 2 if self.discreet else 0
 
     # --- score --------------------------------------------------------------------------------
 

@@ -111,12 +111,6 @@ class Settings:
     line the best action does not depend on it. The weights of these inputs start at 0, so that
     nothing changes at the moment when they are shown. Only where nothing can be simulated."""
 
-    memory_inputs: bool = True
-    """Whether the networks of QR-SRM see what the agent remembers, (s, c), or its score alone does,
-    h(s + c G): returns are then learned for all memories together. There is less to learn, and less
-    to get wrong; but it is exact only where what is best later on does not depend on them. Only
-    where nothing can be simulated."""
-
     least_discount: float = 0.0
     """Once a reward counts less than this at the start of its episode, the episode is cut off by
     chance, by 1 - γ at each step, and a new one begins: what follows is hardly worth the steps. As
@@ -351,7 +345,6 @@ _REAL: Mapping[str, tuple[float, float, bool]] = {
 
 _LATER: Mapping[str, Any] = {
     "discreet": False,
-    "memory_inputs": True,
     "least_discount": 0.0,
     "tie_break": 0.0,
     "trials": 0,

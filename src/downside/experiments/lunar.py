@@ -20,7 +20,7 @@ from downside.experiments._options import Options
 from downside.experiments._paper import paper_table
 from downside.experiments._rows import Row, read_rows, without_agent, write_about, write_rows
 from downside.experiments._tables import show, terminal
-from downside.risk import CVaR, parse
+from downside.risk import parse
 from downside.runs import run_returns
 from downside.sweeping import Sweep, read_study, sweep
 from downside.sweeping.cells import Cell
@@ -41,8 +41,6 @@ SETTINGS: Mapping[str, Mapping[str, Any]] = {
 """What the table adds to a preset. The simulator is fast: a million steps with an eighth of the
 updates for each take less time than half a million of the preset as it is. Episodes are not cut off
 in it (`least_discount`): that came later, and was measured in short runs alone."""
-FOR_THE_TAIL: Mapping[str, Mapping[str, Any]] = {"default": {"memory_inputs": False}, "paper": {}}
-"""And for QR-SRM, if it is not for the mean: for that nobody looks at what is remembered."""
 MIXTURE = "0.5*cvar(0.2)+0.5*cvar(1.0)"
 MEASURES = ("cvar(1.0)", "cvar(0.5)", "cvar(0.2)", MIXTURE)
 ROWS: dict[str, tuple[str, str]] = {
@@ -120,17 +118,11 @@ class _Plan(NamedTuple):
             "environments": [{"id": ENVIRONMENT}],
             # QR-DQN maximises the mean, and takes no measure.
             "agents": [
-                {"name": agent, "preset": self.preset, "gamma": GAMMA}
-                | self._settings_of(agent, risk)
+                {"name": agent, "preset": self.preset, "gamma": GAMMA, **self.settings}
                 | ({} if agent == "qrdqn" else {"risks": [risk]})
                 for agent, risk in map(ROWS.__getitem__, self.rows if rows is None else rows)
             ],
         }
-
-    def _settings_of(self, agent: str, risk: str) -> dict[str, Any]:
-        """What is added to the preset; nothing to one that is taken as it comes."""
-        cares = bool(self.settings) and agent == "qrsrm" and parse(risk) != CVaR(1.0)
-        return {**self.settings, **(FOR_THE_TAIL[self.preset] if cares else {})}
 
     def missing(self, found: Sequence[Row]) -> dict[tuple[int, ...], tuple[str, ...]]:
         """The rows that lack seeds, by the seeds that they lack. Runs with other settings than
@@ -191,7 +183,6 @@ def _write_about(path: Path, plan: _Plan, found: Sequence[Row]) -> None:
         preset=plan.preset,
         total_timesteps=plan.timesteps,
         settings=dict(plan.settings),
-        settings_for_the_tail=dict(FOR_THE_TAIL[plan.preset]) if plan.settings else {},
         seeds=sorted({int(row["seed"]) for row in found}),
         episodes=plan.episodes,
     )

@@ -87,8 +87,7 @@ def _upgraded(
     if about["schema"] >= SCHEMA:
         return arrays, about
     try:
-        new = {"memory_inputs": True, "least_discount": 0.0, "trials": 0, "trial_share": 1.0}
-        settings = {**new, **about["settings"]}
+        settings = {"least_discount": 0.0, "trials": 0, "trial_share": 1.0, **about["settings"]}
         if about["schema"] < 4 and ".episodes.rows" in arrays:  # not in JAX
             arrays[".trials.steps"] = np.zeros((), np.int64)
             arrays[".trials.error"] = np.full((), np.inf)

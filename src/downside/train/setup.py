@@ -24,7 +24,6 @@ _NOT_IN_JAX: Mapping[str, tuple[Any, ...]] = {
     "n_steps": (1,),
     "exchange": (0.0,),
     "discreet": (False,),
-    "memory_inputs": (True,),
     "least_discount": (0.0,),
     "trials": (0,),
     "outer": ("simulated", "learned"),
