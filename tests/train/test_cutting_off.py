@@ -63,8 +63,10 @@ def test_a_vector_environment_that_was_handed_over_is_left_alone():
 
 
 def test_long_episodes_are_cut_off_once_rewards_hardly_count():
-    agent = ds.QRDQN(long(200), least_discount=0.1, **TINY)
-    agent.learn(4_000)
+    agent = ds.QRDQN(long(200), least_discount=0.1, **TINY).learn(4_000)
+    run = agent._run
+    assert isinstance(run, HostedRun)
+    assert not run.replay.storage.terminated.any()  # learned from as if they went on
     cut = lengths(agent)[-80:]  # the first ones are those of random play
     # 0.9^22 is the first power below 0.1: there are 22 steps, and then the chance is a tenth.
     assert cut.min() > 22
@@ -77,14 +79,6 @@ def test_long_episodes_are_cut_off_once_rewards_hardly_count():
 def test_without_a_bound_or_a_discount_nothing_is_cut_off(changes):
     agent = ds.QRDQN(long(60), **{**TINY, **changes}).learn(1_000)
     assert set(lengths(agent)) == {60.0}
-
-
-def test_what_is_cut_off_is_learned_from_as_if_it_went_on():
-    agent = ds.QRDQN(long(200), least_discount=0.1, **TINY)
-    agent.learn(1_000)
-    run = agent._run
-    assert isinstance(run, HostedRun)
-    assert not run.replay.storage.terminated.any()
 
 
 def test_episodes_of_an_evaluation_are_never_cut_off():
