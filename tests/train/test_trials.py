@@ -289,3 +289,20 @@ def test_a_setting_that_is_off_does_not_change_what_a_run_is():
 
 def test_before_the_first_one_nothing_is_known():
     assert not Trials.none().held
+
+
+def test_a_trial_whose_episodes_are_too_long_to_be_paid_for_is_given_up_early():
+    class Slow:
+        steps = 0
+
+        def returns_within(self, episodes, steps):
+            self.steps = 30 * episodes
+            return np.ones(episodes) if self.steps <= steps else None
+
+    mean = Tabulated.of(ds.parse("mean"))
+    least = least_episodes(mean)
+    player: Any = Slow()
+    # In training they took 10 steps: so many of 30 are more than twice what there is.
+    assert try_out(player, mean, -math.inf, 10 * least) == (-math.inf, math.inf)
+    assert player.steps == 30 * least // 4
+    assert try_out(player, mean, -math.inf, 20 * least)[0] == 1.0
