@@ -8,7 +8,7 @@ from downside._registration import register_environments
 if TYPE_CHECKING:
     from downside.agents import MLP, Settings
     from downside.decompose import ConditionalRisk, conditional_risk
-    from downside.envs import ReturnAware, TargetAware
+    from downside.envs import ReturnAware, StepAware, TargetAware
     from downside.evaluation import Difference, Evaluation, compare, evaluate, evaluate_policy
     from downside.exact import FiniteMDP, Plan, certified_bounds, solve
     from downside.explanation import Story, explain
@@ -78,6 +78,7 @@ __all__ = [
     "ReturnAware",
     "RiskSyntaxError",
     "Settings",
+    "StepAware",
     "StopAtValue",
     "Story",
     "StudyError",
@@ -125,6 +126,7 @@ _HOMES = {
     "ConditionalRisk": "downside.decompose",
     "conditional_risk": "downside.decompose",
     "ReturnAware": "downside.envs",
+    "StepAware": "downside.envs",
     "TargetAware": "downside.envs",
     "Difference": "downside.evaluation",
     "Evaluation": "downside.evaluation",

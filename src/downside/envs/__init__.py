@@ -8,6 +8,7 @@ from downside.envs.augment import JaxReturnAware, JaxTargetAware, ReturnState, T
 from downside.envs.cliff_walk import CliffWalk, GridState, Tables
 from downside.envs.core import AbstractJaxEnv, Step, Transition
 from downside.envs.gymnasium_face import GymnasiumFace
+from downside.envs.history import StepAware, VectorStepAware
 from downside.envs.lunar_lander import windy_lunar_lander
 from downside.envs.mean_reversion import MeanReversion, TradingState
 from downside.envs.registry import Registered, make_jax, registered
@@ -31,6 +32,7 @@ __all__ = [
     "ReturnAware",
     "ReturnState",
     "Step",
+    "StepAware",
     "Tables",
     "Tabular",
     "TabularState",
@@ -39,6 +41,7 @@ __all__ = [
     "TradingState",
     "Transition",
     "VectorReturnAware",
+    "VectorStepAware",
     "VectorTargetAware",
     "make_jax",
     "registered",

@@ -7,7 +7,7 @@ The same few lines serve NumPy (one environment or a vector of them) and JAX.
 import dataclasses
 import math
 import numbers
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 import jax
 import numpy as np
@@ -81,6 +81,21 @@ class TargetMemory:
 
 
 Memory = ReturnMemory | TargetMemory
+
+
+@runtime_checkable
+class Bounded(Protocol):
+    """What is appended to an observation, as its space sees it."""
+
+    @property
+    def low(self) -> tuple[float, ...]:
+        """The least that each number can be."""
+        ...
+
+    @property
+    def high(self) -> tuple[float, ...]:
+        """The most."""
+        ...
 
 
 def _check(gamma: float, reward_scale: float) -> None:

@@ -1,5 +1,6 @@
 """Wrappers that make any Gymnasium vector environment remember what it has earned."""
 
+from collections.abc import Callable
 from typing import Any, Generic, TypeVar
 
 import gymnasium as gym
@@ -59,7 +60,7 @@ class _VectorAware(VectorWrapper[np.ndarray, Any, Any, Any, np.ndarray], Generic
             self._restart(before)
             self._over = done
         elif self._mode is AutoresetMode.SAME_STEP and done.any():
-            infos = self._with_final(infos, done)
+            infos = with_final(self.env, infos, done, self._final)
             self._restart(done)
         return self._observe(observations), rewards, terminated, truncated, infos
 
@@ -74,18 +75,10 @@ class _VectorAware(VectorWrapper[np.ndarray, Any, Any, Any, np.ndarray], Generic
     def _observe(self, observations: Any) -> Float[np.ndarray, "n d"]:
         return remember(flatten_batch(self.env, observations), self._now)
 
-    def _with_final(self, infos: dict[str, Any], done: np.ndarray) -> dict[str, Any]:
-        """`infos` with the final observations flat and followed by their own memory."""
-        if "final_obs" not in infos:
-            raise ValueError(
-                f"`infos` of {self.env} must have the key 'final_obs' when an episode ends with "
-                f"autoreset in the same step, got {sorted(infos)}. Take away what drops it."
-            )
-        final = np.full(self.num_envs, None, dtype=object)
-        for i in np.flatnonzero(done):
-            flat = flatten(self.env.single_observation_space, infos["final_obs"][i])
-            final[i] = remember(flat, tuple(one[i] for one in self._now))
-        return infos | {"final_obs": final}
+    def _final(self, i: int, last: Any) -> Float[np.ndarray, " d"]:
+        """A last observation, flat and followed by its own memory."""
+        flat = flatten(self.env.single_observation_space, last)
+        return remember(flat, tuple(one[i] for one in self._now))
 
 
 class VectorReturnAware(_VectorAware[ReturnMemory]):
@@ -113,6 +106,25 @@ class VectorTargetAware(_VectorAware[TargetMemory]):
     def set_target(self, b: float) -> None:
         """Use another target for the episodes that start from now on."""
         self.memory = TargetMemory(self.memory.gamma, b, self.memory.reward_scale)
+
+
+def with_final(
+    env: VectorEnv,
+    infos: dict[str, Any],
+    done: Bool[np.ndarray, " n"],
+    extended: Callable[[int, Any], np.ndarray],
+) -> dict[str, Any]:
+    """`infos` with the last observations of the episodes that are done as `extended` makes them,
+    from the number of a copy and its last observation."""
+    if "final_obs" not in infos:
+        raise ValueError(
+            f"`infos` of {env} must have the key 'final_obs' when an episode ends with autoreset "
+            f"in the same step, got {sorted(infos)}. Take away what drops it."
+        )
+    final = np.full(len(done), None, dtype=object)
+    for i in np.flatnonzero(done):
+        final[i] = extended(int(i), infos["final_obs"][i])
+    return infos | {"final_obs": final}
 
 
 def autoreset_mode(env: gym.vector.VectorEnv) -> AutoresetMode:

@@ -14,7 +14,7 @@ from jaxtyping import Array, Bool, Float, Int, Key
 
 from downside._random import stream
 from downside.agents import ICVaR
-from downside.envs import AbstractJaxEnv, GymnasiumFace
+from downside.envs import AbstractJaxEnv, GymnasiumFace, ReturnAware, StepAware, TargetAware
 from downside.exact import FiniteProblem, Plan
 from downside.explanation.moments import (
     LANES,
@@ -321,7 +321,9 @@ def agent_lanes(agent: Agent, env: Any) -> list[gym.Env]:
 
 def _memory(wrapped: gym.Env) -> int:
     """How many numbers the agent appends to an observation."""
-    inner = wrapped.env if isinstance(wrapped, gym.Wrapper) else wrapped
+    inner = wrapped
+    while isinstance(inner, ReturnAware | TargetAware | StepAware):
+        inner = inner.env
     sizes = (gym.spaces.flatdim(one.observation_space) for one in (wrapped, inner))
     return next(sizes) - next(sizes)
 

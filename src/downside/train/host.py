@@ -16,6 +16,7 @@ from jaxtyping import Array, Bool, Float, Int, Key
 from downside.envs import AbstractJaxEnv
 from downside.envs.core import Transition
 from downside.envs.flatten import flat_space, flatten, flatten_batch
+from downside.envs.history import StepMemory
 from downside.envs.vector_wrappers import autoreset_mode
 from downside.train.origin import Origin
 
@@ -57,6 +58,7 @@ class Host:
         num_envs: int,
         parameters: Mapping[str, Any] | None = None,
         repeatable: bool = False,
+        history: int = 0,
     ):
         origin = Origin.of(env, parameters)
         self.name, self._id, self.parameters = str(origin), origin.id, dict(origin.parameters)
@@ -72,7 +74,11 @@ class Host:
         self.num_envs = self.env.num_envs
         self.mode = autoreset_mode(self.env)
         self.actions = _discrete(self.env)
-        self.size = flat_space(self.env.single_observation_space).shape[0]
+        self.memory = StepMemory(
+            history, flat_space(self.env.single_observation_space).shape[0], self.actions
+        )
+        """What is remembered of the steps before, behind every observation."""
+        self.size = self.memory.size + len(self.memory.low)
         self._resetting = np.zeros(self.num_envs, bool)
         self.resets = 0
         """How often new episodes were begun everywhere: who finds more of them than his own knows
@@ -88,7 +94,9 @@ class Host:
         seeds = _spread(seed, self.num_envs) if self._repeatable else seed
         observations, infos = self._call("reset", self.env.reset, seed=seeds)
         self._resetting = np.zeros(self.num_envs, bool)
-        return self._flat(observations, "reset"), self._masks(infos)
+        flat, masks = self._flat(observations, "reset"), self._masks(infos)
+        self._last, self._past = flat, self.memory.initial(self.num_envs)
+        return np.concatenate([flat, self._past], axis=-1), masks
 
     def step(self, actions: Int[np.ndarray, " n"]) -> Seen:
         """Acts in all of them."""
@@ -116,6 +124,10 @@ class Host:
                 fresh, legal = self._flat(raw, "reset"), self._masks(infos)
                 observations = np.where(over[:, None], fresh, observations)
                 masks = np.where(over[:, None], legal, masks)
+        past = self.memory.update(self._past, self._last, actions, after)
+        self._last, self._past = observations, np.where(started[:, None], np.float32(0.0), past)
+        after = np.concatenate([after, past], axis=-1)
+        observations = np.concatenate([observations, self._past], axis=-1)
         return Seen(
             after, after_masks, rewards, terminated, over, lived, observations, masks, started
         )
@@ -142,7 +154,13 @@ class Host:
         if self._id is None:
             return self
         try:
-            made = Host(self._id, min(episodes, _EVALUATED), self.parameters, repeatable=True)
+            made = Host(
+                self._id,
+                min(episodes, _EVALUATED),
+                self.parameters,
+                repeatable=True,
+                history=self.memory.steps,
+            )
         except Exception as error:  # whatever the environment raises that can be there only once
             warnings.warn(
                 f"No second {self.name} could be made ({type(error).__name__}: {error}), so that "

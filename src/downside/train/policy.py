@@ -15,10 +15,12 @@ from downside.envs import (
     AbstractJaxEnv,
     GymnasiumFace,
     ReturnAware,
+    StepAware,
     TargetAware,
     VectorReturnAware,
     VectorTargetAware,
 )
+from downside.envs.augment import append_to_box
 from downside.envs.flatten import flat_space, flatten
 from downside.exact import simulate
 from downside.ops import masked
@@ -111,18 +113,19 @@ class Policy:
         """What the networks look at: flat observations, with what the agent remembers."""
         if not isinstance(self.env, Host):
             return self.algorithm.wrap(self.env, self.goal).observation_space
-        flat = flat_space(self.env.env.single_observation_space)
+        flat = append_to_box(flat_space(self.env.env.single_observation_space), self.env.memory)
         remembered = self.algorithm.remembered(jnp.zeros(()), jnp.ones(()), self.goal).shape[0]
         endless = np.full(remembered, np.inf, np.float32)
         return gym.spaces.Box(
-            np.concatenate([flat.low.astype(np.float32), -endless]),
-            np.concatenate([flat.high.astype(np.float32), endless]),
+            np.concatenate([flat.low, -endless]),
+            np.concatenate([flat.high, endless]),
             dtype=np.float32,
         )
 
     @property
     def _remembers(self) -> bool:
-        return isinstance(self.algorithm, SRM | StaticCVaR)
+        past = isinstance(self.env, Host) and self.env.memory.steps > 0
+        return past or isinstance(self.algorithm, SRM | StaticCVaR)
 
     @property
     def _first_action(self) -> int:
@@ -134,6 +137,8 @@ class Policy:
     def wrap(self, env: Any = None, render_mode: str | None = None) -> Any:
         """An environment with what the agent remembers appended to its observations."""
         env = self._another(render_mode) if env is None else env
+        if isinstance(self.env, Host) and self.env.memory.steps:
+            env = StepAware(env, self.env.memory.steps)
         vector = isinstance(env, gym.vector.VectorEnv)
         gamma = self.algorithm.gamma
         if isinstance(self.algorithm, SRM):

@@ -1,0 +1,199 @@
+"""What an agent remembers of the steps before: what changed, and what it did.
+
+Much of what decides an outcome is in no observation and lasts: a wind, a drift, a mood. How the
+observation has just changed tells of it. The same few lines serve one environment and a vector of
+them.
+"""
+
+import dataclasses
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+from gymnasium.vector import AutoresetMode, VectorEnv, VectorWrapper
+from gymnasium.vector.utils import batch_space
+from jaxtyping import Float, Int
+
+from downside.envs.augment import append_to_box
+from downside.envs.flatten import flat_space, flatten, flatten_batch
+from downside.envs.vector_face import reset_mask
+from downside.envs.vector_wrappers import autoreset_mode, with_final
+
+
+@dataclasses.dataclass(frozen=True)
+class StepMemory:
+    r"""The last few steps, the latest first: $x_t - x_{t-1}$ and which action led there.
+
+    Changes and not the earlier observations themselves: seen at the scale of observations, two that
+    follow each other are alike, and what tells them apart is lost. Steps before the episode are 0,
+    actions are one-hot.
+    """
+
+    steps: int
+    """How many."""
+    size: int
+    """Numbers in an observation."""
+    actions: int
+    """Actions to choose from."""
+
+    def __post_init__(self):
+        whole = isinstance(self.steps, int | np.integer) and not isinstance(self.steps, bool)
+        if not whole or self.steps < 0:
+            raise ValueError(
+                f"`steps` must be a whole number >= 0, got {self.steps!r}. 1 shows how the "
+                "observation has just changed, and the action before."
+            )
+
+    @property
+    def low(self) -> tuple[float, ...]:
+        """Changes are not bounded, marks of actions are."""
+        return (*[-np.inf] * self.size, *[0.0] * self.actions) * self.steps
+
+    @property
+    def high(self) -> tuple[float, ...]:
+        """As `low`."""
+        return (*[np.inf] * self.size, *[1.0] * self.actions) * self.steps
+
+    def initial(self, *count: int) -> Float[np.ndarray, "*n m"]:
+        """Nothing yet, for one environment or for so many."""
+        return np.zeros((*count, self.steps * (self.size + self.actions)), np.float32)
+
+    def update(
+        self,
+        memory: Float[np.ndarray, "*n m"],
+        before: Float[np.ndarray, "*n d"],
+        action: Int[np.ndarray, "*n"],
+        after: Float[np.ndarray, "*n d"],
+    ) -> Float[np.ndarray, "*n m"]:
+        """The memory after a step; actions are counted from 0."""
+        if not self.steps:
+            return memory
+        taken = (np.asarray(action)[..., None] == np.arange(self.actions)).astype(np.float32)
+        kept = memory[..., : (self.steps - 1) * (self.size + self.actions)]
+        return np.concatenate([after - before, taken, kept], axis=-1)
+
+
+def step_memory(
+    steps: int, observations: gym.Space, actions: gym.Space
+) -> tuple[StepMemory, gym.spaces.Box, int]:
+    """The memory for these spaces, the space of observations with it, and the first action."""
+    if not isinstance(actions, gym.spaces.Discrete):
+        raise ValueError(f"`env` must have discrete actions to remember them, got {actions}.")
+    flat = flat_space(observations)
+    memory = StepMemory(steps, flat.shape[0], int(actions.n))
+    return memory, append_to_box(flat, memory), int(actions.start)
+
+
+class StepAware(gym.Wrapper[np.ndarray, Any, Any, Any], gym.utils.RecordConstructorArgs):
+    r"""Appends the last few steps to the observation: how it changed, and the action taken.
+
+    After each of the last `steps` steps, the latest first, $x_t - x_{t-1}$ and the action as
+    one-hot; zeros for what lies before the episode. Works on any environment with discrete actions
+    whose observations can be flattened; the result is a flat float32 `Box`.
+
+    What lasts for a while and is not observed, such as a wind, shows in how observations change.
+    An agent that sees it knows the risks it runs; one that does not takes a bad hour for many bad
+    minutes that have nothing to do with each other, and expects them to average out.
+
+    Calling it on a `VectorEnv` gives a `VectorStepAware`.
+    """
+
+    def __new__(cls, *args: Any, **kwargs: Any) -> Any:
+        """Choose the version for the kind of environment."""
+        env = args[0] if args else kwargs.get("env")
+        if isinstance(env, VectorEnv):
+            return VectorStepAware(*args, **kwargs)
+        return super().__new__(cls)
+
+    def __init__(self, env: gym.Env, steps: int = 1):
+        """Wrap `env`.
+
+        Args:
+            env: A `gymnasium.Env` or a `VectorEnv`.
+            steps: How many of the last steps are shown.
+        """
+        gym.utils.RecordConstructorArgs.__init__(self, steps=steps)
+        super().__init__(env)
+        self._inner_space = env.observation_space
+        self.memory, self.observation_space, self._first_action = step_memory(
+            steps, env.observation_space, env.action_space
+        )
+        self._now, self._last = self.memory.initial(), np.zeros(self.memory.size, np.float32)
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Float[np.ndarray, " d"], dict[str, Any]]:
+        """Start an episode with nothing before it."""
+        observation, info = self.env.reset(seed=seed, options=options)
+        self._now, self._last = self.memory.initial(), flatten(self._inner_space, observation)
+        return np.concatenate([self._last, self._now]), info
+
+    def step(self, action: Any) -> tuple[Float[np.ndarray, " d"], Any, bool, bool, dict[str, Any]]:
+        """Act, and remember it."""
+        observation, reward, terminated, truncated, info = self.env.step(action)
+        flat, number = flatten(self._inner_space, observation), np.asarray(action)
+        self._now = self.memory.update(self._now, self._last, number - self._first_action, flat)
+        self._last = flat
+        return np.concatenate([flat, self._now]), reward, terminated, truncated, info
+
+
+class VectorStepAware(VectorWrapper[np.ndarray, Any, Any, Any, np.ndarray]):
+    """`StepAware` for a vector environment, correct in every autoreset mode: the last observation
+    of an episode shows the steps that led to it, the first of the next one shows none."""
+
+    def __init__(self, env: VectorEnv, steps: int = 1):
+        """Wrap `env`; the arguments are those of `StepAware`."""
+        super().__init__(env)
+        self._mode = autoreset_mode(env)
+        self.memory, self.single_observation_space, self._first_action = step_memory(
+            steps, env.single_observation_space, env.single_action_space
+        )
+        self.observation_space = batch_space(self.single_observation_space, self.num_envs)
+        self._now = self.memory.initial(self.num_envs)
+        self._last = np.zeros((self.num_envs, self.memory.size), np.float32)
+        self._over = np.zeros(self.num_envs, bool)
+
+    def reset(
+        self, *, seed: Any = None, options: dict[str, Any] | None = None
+    ) -> tuple[Float[np.ndarray, "n d"], dict[str, Any]]:
+        """Start episodes with nothing before them, in those copies that are reset."""
+        chosen = reset_mask(options, self.num_envs)
+        # Gymnasium's own vector environments take the mask out of the dictionary they are given.
+        passed_on = None if options is None else dict(options)
+        observations, infos = self.env.reset(seed=seed, options=passed_on)
+        self._restart(np.ones(self.num_envs, bool) if chosen is None else chosen)
+        return self._observe(flatten_batch(self.env, observations)), infos
+
+    def step(
+        self, actions: Any
+    ) -> tuple[Float[np.ndarray, "n d"], np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]:
+        """Act, and remember it."""
+        observations, rewards, terminated, truncated, infos = self.env.step(actions)
+        flat = flatten_batch(self.env, observations)
+        done = np.logical_or(terminated, truncated)
+        numbers = np.asarray(actions) - self._first_action
+        before = self._over  # with NEXT_STEP, these copies have just been reset, not stepped
+        led_here = self._now
+        self._now = self.memory.update(led_here, self._last, numbers, flat)
+        if self._mode is AutoresetMode.NEXT_STEP:
+            self._restart(before)
+            self._over = done
+        elif self._mode is AutoresetMode.SAME_STEP and done.any():
+            single = self.env.single_observation_space
+
+            def ended(i: int, last: Any) -> np.ndarray:
+                last = flatten(single, last)
+                past = self.memory.update(led_here[i], self._last[i], numbers[i], last)
+                return np.concatenate([last, past])
+
+            infos = with_final(self.env, infos, done, ended)
+            self._restart(done)
+        return self._observe(flat), rewards, terminated, truncated, infos
+
+    def _restart(self, chosen: np.ndarray) -> None:
+        self._now = np.where(chosen[:, None], np.float32(0.0), self._now)
+        self._over = self._over & ~chosen
+
+    def _observe(self, flat: Float[np.ndarray, "n d"]) -> Float[np.ndarray, "n e"]:
+        self._last = flat
+        return np.concatenate([flat, self._now], axis=-1)
