@@ -396,7 +396,8 @@ def test_a_folder_without_a_checkpoint_is_told(tmp_path):
         ds.load(tmp_path)
 
 
-BEFORE_5 = {"least_discount": 0.0}
+BEFORE_6 = {"history": 0}
+BEFORE_5 = {**BEFORE_6, "least_discount": 0.0}
 BEFORE_4 = {**BEFORE_5, "trials": 0}
 BEFORE_3 = {**BEFORE_4, "ensemble": 1, "exchange": 0.0, "discreet": False, "tie_break": 0.0}
 
@@ -408,6 +409,7 @@ BEFORE_3 = {**BEFORE_4, "ensemble": 1, "exchange": 0.0, "discreet": False, "tie_
         (2, "QRSRM", {"layer_norm": True, "double": True, **BEFORE_3}),
         (3, "QRSRM", {"ensemble": 2, "discreet": True, **BEFORE_4}),
         (4, "QRSRM", {"n_steps": 10, "trials": 0, **BEFORE_5}),
+        (5, "QRSRM", {"least_discount": 0.05, **BEFORE_6}),
     ],
 )
 def test_a_checkpoint_of_an_older_schema_is_read(schema, kind, then):

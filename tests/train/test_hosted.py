@@ -109,7 +109,7 @@ def test_vector_environments_of_every_mode_train(mode):
 
 
 def test_observations_of_several_kinds_train_and_are_predicted_for():
-    agent = ds.QRDQN(Assorted(), learning_rate=3e-3, **SMALL).learn(2000)
+    agent = ds.QRDQN(Assorted(), learning_rate=3e-3, history=0, **SMALL).learn(2000)
     env = Assorted()
     observation, _ = env.reset(seed=0)
     assert agent.predict(observation) == (1, None)
@@ -121,7 +121,8 @@ def test_observations_of_several_kinds_train_and_are_predicted_for():
 
 
 def test_a_wrapped_environment_is_what_the_policy_acts_on():
-    agent = ds.QRSRM(Counter(), risk="cvar(0.5)", learning_rate=3e-3, **SMALL).learn(2000)
+    settings = {"learning_rate": 3e-3, "history": 0, **SMALL}
+    agent = ds.QRSRM(Counter(), risk="cvar(0.5)", **settings).learn(2000)
     env = agent.wrap(Counter())
     observation, _ = env.reset(seed=0)
     assert observation.tolist() == [0.0, -1.0, 0.0, 1.0]
@@ -201,7 +202,7 @@ def test_a_changed_time_limit_is_part_of_the_problem(limit, length):
 
 
 def test_a_discreet_agent_is_deaf_to_its_memory_until_h_bends():
-    settings = {**SMALL, "neutral_fraction": 0.5, "relabel": 0.25, "ensemble": 2}
+    settings = {**SMALL, "neutral_fraction": 0.5, "relabel": 0.25, "ensemble": 2, "history": 0}
     agent = ds.QRSRM(Counter(), risk="cvar(0.5)", discreet=True, **settings)
     felt = []
 
@@ -223,7 +224,7 @@ def test_a_discreet_agent_is_deaf_to_its_memory_until_h_bends():
 def test_a_network_of_ours_may_be_given(given):
     module = ds.MLP(jax.random.key(0), 4, (16, 16), "relu")  # of the observation and (s, c)
     network = module if given == "module" else lambda key, size: ds.MLP(key, size, (16,), "relu")
-    agent = ds.QRSRM(Counter(), risk="cvar(0.5)", network=network, **SMALL)
+    agent = ds.QRSRM(Counter(), risk="cvar(0.5)", network=network, history=0, **SMALL)
     program = make_program(agent._core, agent.settings, agent._make_trunk, 100)
     (fresh,) = members(agent._loop.skeleton(program, agent._algorithm).learner.networks.quantiles)
     weight = fresh.trunk.layers[0].weight
@@ -245,7 +246,7 @@ def test_qr_srm_is_qr_dqn_until_h_bends():
 
 
 def test_another_environment_must_have_the_same_spaces():
-    agent = ds.QRDQN(Counter(), **SMALL)
+    agent = ds.QRDQN(Counter(), history=0, **SMALL)
     with pytest.raises(ValueError, match=r"`env` must have observations of shape \(2,\) and 2"):
         agent.set_env(Assorted())
 

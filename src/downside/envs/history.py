@@ -12,7 +12,7 @@ import gymnasium as gym
 import numpy as np
 from gymnasium.vector import AutoresetMode, VectorEnv, VectorWrapper
 from gymnasium.vector.utils import batch_space
-from jaxtyping import Float, Int
+from jaxtyping import Float
 
 from downside.envs.augment import append_to_box
 from downside.envs.flatten import flat_space, flatten, flatten_batch
@@ -62,7 +62,7 @@ class StepMemory:
         self,
         memory: Float[np.ndarray, "*n m"],
         before: Float[np.ndarray, "*n d"],
-        action: Int[np.ndarray, "*n"],
+        action: Any,
         after: Float[np.ndarray, "*n d"],
     ) -> Float[np.ndarray, "*n m"]:
         """The memory after a step; actions are counted from 0."""
@@ -131,8 +131,8 @@ class StepAware(gym.Wrapper[np.ndarray, Any, Any, Any], gym.utils.RecordConstruc
     def step(self, action: Any) -> tuple[Float[np.ndarray, " d"], Any, bool, bool, dict[str, Any]]:
         """Act, and remember it."""
         observation, reward, terminated, truncated, info = self.env.step(action)
-        flat, number = flatten(self._inner_space, observation), np.asarray(action)
-        self._now = self.memory.update(self._now, self._last, number - self._first_action, flat)
+        flat = flatten(self._inner_space, observation)
+        self._now = self.memory.update(self._now, self._last, action - self._first_action, flat)
         self._last = flat
         return np.concatenate([flat, self._now]), reward, terminated, truncated, info
 

@@ -1,0 +1,130 @@
+"""What is remembered of the steps before, against simulations by hand, in every autoreset mode."""
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from gymnasium.utils.env_checker import check_env
+from gymnasium.vector import AutoresetMode, SyncVectorEnv
+
+import downside as ds
+from downside.envs import GymnasiumFace, VectorStepAware
+from downside.envs.history import StepMemory
+from tests.envs.scripted import GO_ON, TERMINATE, TRUNCATE, Scripted
+
+COPIES = 3
+
+
+class Squares(gym.Env):
+    """Observes the square of the time and minus the action before; actions are 5, 6 and 7."""
+
+    observation_space = gym.spaces.Box(-10.0, 1000.0, (2,), np.float64)
+    action_space = gym.spaces.Discrete(3, start=5)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.time = 0
+        return np.array([0.0, 0.0]), {}
+
+    def step(self, action):
+        self.time += 1
+        return np.array([self.time**2, -float(action)]), 1.0, self.time == 5, False, {}
+
+
+def test_the_last_steps_come_first_and_what_lies_before_the_episode_is_zero():
+    env = ds.StepAware(Squares(), steps=2)
+    seen = [env.reset(seed=0)[0], *(env.step(action)[0] for action in (7, 5, 5))]
+    nothing = [0, 0, 0, 0, 0]
+    np.testing.assert_array_equal(
+        seen,
+        [
+            [0, 0, *nothing, *nothing],
+            [1, -7, 1, -7, 0, 0, 1, *nothing],
+            [4, -5, 3, 2, 1, 0, 0, 1, -7, 0, 0, 1],
+            [9, -5, 5, 0, 1, 0, 0, 3, 2, 1, 0, 0],  # the first step is forgotten
+        ],
+    )
+    np.testing.assert_array_equal(env.reset(seed=0)[0], seen[0])
+    assert seen[2].dtype == np.float32
+
+
+def test_no_steps_are_the_flat_observation():
+    env = ds.StepAware(Squares(), steps=0)
+    env.reset(seed=0)
+    np.testing.assert_array_equal(env.step(6)[0], [1, -6])
+
+
+class Episode:
+    """One scripted episode by hand: the time is observed, and rises by 1 with each action."""
+
+    def __init__(self):
+        self.actions: list[int] = []
+
+    def seen(self, steps):
+        out = [len(self.actions)]
+        for back in range(1, steps + 1):
+            there = back <= len(self.actions)
+            marks = [float(there and self.actions[-back] == one) for one in range(3)]
+            out += [float(there), *marks]
+        return out
+
+
+def of_vector(steps, mode):
+    envs = SyncVectorEnv([lambda: GymnasiumFace(Scripted())] * COPIES, autoreset_mode=mode)
+    return ds.StepAware(envs, steps)
+
+
+def vector_of_wrapped(steps, mode):
+    copies = [lambda: ds.StepAware(GymnasiumFace(Scripted()), steps)] * COPIES
+    return SyncVectorEnv(copies, autoreset_mode=mode)
+
+
+@pytest.mark.parametrize("steps", [1, 3])
+@pytest.mark.parametrize("make", [of_vector, vector_of_wrapped])
+@pytest.mark.parametrize("mode", list(AutoresetMode), ids=lambda mode: mode.name)
+def test_every_autoreset_mode_shows_what_a_simulation_by_hand_shows(make, mode, steps):
+    envs = make(steps, mode)
+    assert isinstance(envs, VectorStepAware) == (make is of_vector)
+    observations, _ = envs.reset(seed=0)
+    episodes, over = [Episode() for _ in range(COPIES)], np.zeros(COPIES, bool)
+    rng, ends = np.random.default_rng(1), 0
+    for _ in range(30):
+        actions = rng.choice([GO_ON, TERMINATE, TRUNCATE], p=[0.7, 0.15, 0.15], size=COPIES)
+        observations, _, terminated, truncated, infos = envs.step(actions)
+        assert observations in envs.observation_space
+        for i in range(COPIES):
+            if mode is AutoresetMode.NEXT_STEP and over[i]:
+                episodes[i] = Episode()
+            else:
+                episodes[i].actions.append(int(actions[i]))
+            if mode is AutoresetMode.SAME_STEP and (terminated[i] or truncated[i]):
+                np.testing.assert_array_equal(infos["final_obs"][i], episodes[i].seen(steps))
+                episodes[i] = Episode()
+            np.testing.assert_array_equal(observations[i], episodes[i].seen(steps))
+        over = terminated | truncated
+        ends += over.sum()
+        if mode is AutoresetMode.DISABLED and over.any():
+            observations, _ = envs.reset(options={"reset_mask": over.copy()})
+            episodes = [Episode() if o else e for o, e in zip(over, episodes, strict=True)]
+            np.testing.assert_array_equal(observations, [one.seen(steps) for one in episodes])
+    assert ends > 10
+    envs.close()
+
+
+@pytest.mark.filterwarnings("ignore:.*is different from the unwrapped version")
+def test_the_wrapper_is_a_gymnasium_environment_that_can_be_made_again():
+    env = gym.make("CartPole-v1")
+    check_env(ds.StepAware(env, steps=2), skip_render_check=True)
+    assert env.spec is not None
+    again = gym.make(ds.StepAware(env, steps=2).spec)
+    assert again.observation_space.shape == (4 + 2 * (4 + 2),)
+
+
+def test_actions_that_cannot_be_counted_are_refused():
+    with pytest.raises(ValueError, match="`env` must have discrete actions to remember them, got"):
+        ds.StepAware(gym.make("Pendulum-v1"))
+
+
+@pytest.mark.parametrize("steps", [-1, True])
+def test_a_number_of_steps_that_is_none_is_refused(steps):
+    with pytest.raises(ValueError, match="`steps` must be a whole number >= 0, got"):
+        StepMemory(steps, 2, 2)
