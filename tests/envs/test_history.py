@@ -110,7 +110,9 @@ def test_every_autoreset_mode_shows_what_a_simulation_by_hand_shows(make, mode, 
     envs.close()
 
 
-@pytest.mark.filterwarnings("ignore:.*is different from the unwrapped version")
+@pytest.mark.filterwarnings(
+    "ignore:.*is different from the unwrapped version", "ignore:.*space m.*imum value is -?infinity"
+)
 def test_the_wrapper_is_a_gymnasium_environment_that_can_be_made_again():
     env = gym.make("CartPole-v1")
     check_env(ds.StepAware(env, steps=2), skip_render_check=True)

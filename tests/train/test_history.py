@@ -88,9 +88,15 @@ def test_the_memory_lies_between_the_observation_and_what_was_earned():
     assert agent.policy.observation_space.shape == (8,)
 
 
+def test_agents_that_are_shown_what_they_earned_are_shown_the_last_step_by_default():
+    kinds = {ds.QRSRM: 1, ds.QRCVaR: 1, ds.QRiCVaR: 0, ds.QRDQN: 0}
+    for kind, history in kinds.items():
+        agent = kind("CartPole-v1", **({} if kind is ds.QRDQN else {"risk": "cvar(0.5)"}))
+        assert agent.settings.history == history
+
+
 def test_an_agent_without_rewards_in_mind_is_wrapped_as_well():
-    agent = ds.QRDQN("CartPole-v1", **SMALL).learn(500)
-    assert agent.settings.history == 1  # unless somebody says otherwise
+    agent = ds.QRDQN("CartPole-v1", history=1, **SMALL).learn(500)
     observation, _ = agent.wrap().reset(seed=0)
     assert observation.shape == (4 + 4 + 2,)
     assert agent.predict(observation)[0] in (0, 1)

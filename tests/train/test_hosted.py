@@ -109,7 +109,7 @@ def test_vector_environments_of_every_mode_train(mode):
 
 
 def test_observations_of_several_kinds_train_and_are_predicted_for():
-    agent = ds.QRDQN(Assorted(), learning_rate=3e-3, history=0, **SMALL).learn(2000)
+    agent = ds.QRDQN(Assorted(), learning_rate=3e-3, **SMALL).learn(2000)
     env = Assorted()
     observation, _ = env.reset(seed=0)
     assert agent.predict(observation) == (1, None)
@@ -235,7 +235,7 @@ def test_a_network_of_ours_may_be_given(given):
 
 def test_qr_srm_is_qr_dqn_until_h_bends():
     settings = {"hidden": (16, 16), "neutral_fraction": 0.5, "warmup_steps": 500, "quantiles": 10}
-    neutral = ds.QRDQN("CartPole-v1", **settings).learn(6000).history
+    neutral = ds.QRDQN("CartPole-v1", history=1, **settings).learn(6000).history
     mean = ds.QRSRM("CartPole-v1", risk="mean", **settings).learn(6000).history
     averse = ds.QRSRM("CartPole-v1", risk="cvar(0.2)", **settings).learn(6000).history
     losses = [[one["critic_loss"] for one in history] for history in (neutral, mean, averse)]
@@ -246,7 +246,7 @@ def test_qr_srm_is_qr_dqn_until_h_bends():
 
 
 def test_another_environment_must_have_the_same_spaces():
-    agent = ds.QRDQN(Counter(), history=0, **SMALL)
+    agent = ds.QRDQN(Counter(), **SMALL)
     with pytest.raises(ValueError, match=r"`env` must have observations of shape \(2,\) and 2"):
         agent.set_env(Assorted())
 

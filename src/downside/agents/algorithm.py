@@ -79,6 +79,8 @@ class AbstractAlgorithm(eqx.Module):
     """Settings that the algorithm cannot do without."""
     preset: ClassVar[Mapping[str, Any]] = {}
     """Where its default settings differ from those of `Settings`."""
+    lived_preset: ClassVar[Mapping[str, Any]] = {}
+    """Where they differ from those for environments that are not written in JAX (`LIVED`)."""
 
     @classmethod
     def check(cls, risk: AbstractSpectralRisk) -> None:

@@ -52,7 +52,9 @@ def agent_settings(
         _refuse(changes, _NOT_IN_JAX, "written in JAX", "what follows is simulated there")
         changes = translate(changes, _counts(preset, algorithm.preset))
         return settings(preset, changes, fixed, algorithm.preset)
-    defaults = {**LIVED, "ensemble": 1, "double": True} if one else dict(LIVED)
+    defaults = {**LIVED, **algorithm.lived_preset}
+    if one:
+        defaults |= {"ensemble": 1, "double": True}
     if num_envs is not None:
         fixed["num_envs"] = num_envs
     count = tidy("num_envs", num_envs or changes.get("num_envs", LIVED["num_envs"]))
