@@ -396,7 +396,7 @@ def test_a_folder_without_a_checkpoint_is_told(tmp_path):
         ds.load(tmp_path)
 
 
-BEFORE_6 = {"history": 0}
+BEFORE_6 = {"past_steps": 0}
 BEFORE_5 = {**BEFORE_6, "least_discount": 0.0}
 BEFORE_4 = {**BEFORE_5, "trials": 0}
 BEFORE_3 = {**BEFORE_4, "ensemble": 1, "exchange": 0.0, "discreet": False, "tie_break": 0.0}

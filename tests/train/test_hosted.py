@@ -121,7 +121,7 @@ def test_observations_of_several_kinds_train_and_are_predicted_for():
 
 
 def test_a_wrapped_environment_is_what_the_policy_acts_on():
-    settings = {"learning_rate": 3e-3, "history": 0, **SMALL}
+    settings = {"learning_rate": 3e-3, "past_steps": 0, **SMALL}
     agent = ds.QRSRM(Counter(), risk="cvar(0.5)", **settings).learn(2000)
     env = agent.wrap(Counter())
     observation, _ = env.reset(seed=0)
@@ -202,7 +202,7 @@ def test_a_changed_time_limit_is_part_of_the_problem(limit, length):
 
 
 def test_a_discreet_agent_is_deaf_to_its_memory_until_h_bends():
-    settings = {**SMALL, "neutral_fraction": 0.5, "relabel": 0.25, "ensemble": 2, "history": 0}
+    settings = {**SMALL, "neutral_fraction": 0.5, "relabel": 0.25, "ensemble": 2, "past_steps": 0}
     agent = ds.QRSRM(Counter(), risk="cvar(0.5)", discreet=True, **settings)
     felt = []
 
@@ -224,7 +224,7 @@ def test_a_discreet_agent_is_deaf_to_its_memory_until_h_bends():
 def test_a_network_of_ours_may_be_given(given):
     module = ds.MLP(jax.random.key(0), 4, (16, 16), "relu")  # of the observation and (s, c)
     network = module if given == "module" else lambda key, size: ds.MLP(key, size, (16,), "relu")
-    agent = ds.QRSRM(Counter(), risk="cvar(0.5)", network=network, history=0, **SMALL)
+    agent = ds.QRSRM(Counter(), risk="cvar(0.5)", network=network, past_steps=0, **SMALL)
     program = make_program(agent._core, agent.settings, agent._make_trunk, 100)
     (fresh,) = members(agent._loop.skeleton(program, agent._algorithm).learner.networks.quantiles)
     weight = fresh.trunk.layers[0].weight
@@ -235,7 +235,7 @@ def test_a_network_of_ours_may_be_given(given):
 
 def test_qr_srm_is_qr_dqn_until_h_bends():
     settings = {"hidden": (16, 16), "neutral_fraction": 0.5, "warmup_steps": 500, "quantiles": 10}
-    neutral = ds.QRDQN("CartPole-v1", history=1, **settings).learn(6000).history
+    neutral = ds.QRDQN("CartPole-v1", past_steps=1, **settings).learn(6000).history
     mean = ds.QRSRM("CartPole-v1", risk="mean", **settings).learn(6000).history
     averse = ds.QRSRM("CartPole-v1", risk="cvar(0.2)", **settings).learn(6000).history
     losses = [[one["critic_loss"] for one in history] for history in (neutral, mean, averse)]

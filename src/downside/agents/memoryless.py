@@ -26,7 +26,7 @@ class AbstractMemoryless(AbstractAlgorithm):
         "distribution_fraction": 0.0,
     }
     # They look at the plain observation, as people expect of them, unless they are told to.
-    lived_preset: ClassVar[Mapping[str, Any]] = {"history": 0}
+    lived_preset: ClassVar[Mapping[str, Any]] = {"past_steps": 0}
 
     def wrap(self, env: AbstractJaxEnv, goal: Goal) -> AbstractJaxEnv:
         """As it is."""

@@ -106,7 +106,7 @@ class Settings:
     """Share of the sampled decisions that are taken with the memory of another one, so that what a
     state is worth is not mistaken for what those who came there had earned; only where nothing can
     be simulated."""
-    history: int = 0
+    past_steps: int = 0
     """How many of the last steps the networks see beside the observation: how it has changed and
     which action was taken. What lasts and is not observed, such as a wind, shows there; where the
     networks cannot see it, they take it for drawn anew at each step, and learned tails are too
@@ -207,7 +207,7 @@ PAPER: Mapping[str, Any] = {
     "relabel": 0.0,
     "exchange": 0.0,
     "discreet": False,
-    "history": 0,
+    "past_steps": 0,
     "least_discount": 0.0,
     "tie_break": 0.0,
     "outer": "learned",
@@ -250,7 +250,7 @@ LIVED: Mapping[str, Any] = {
     "exploration_fraction": 0.1,
     "relabel": 0.25,
     "exchange": 0.5,
-    "history": 1,
+    "past_steps": 1,
     "discreet": True,
     "least_discount": 0.05,
     "tie_break": 0.1,
@@ -306,7 +306,7 @@ _WHOLE: Mapping[str, int] = {
     "near_greedy": 0,
     "random_actions": 0,
     "outcomes": 1,
-    "history": 0,
+    "past_steps": 0,
     "num_envs": 1,
     "buffer_size": 1,
     "warmup_steps": 1,
@@ -353,7 +353,7 @@ _REAL: Mapping[str, tuple[float, float, bool]] = {
 
 _LATER: Mapping[str, Any] = {
     "discreet": False,
-    "history": 0,
+    "past_steps": 0,
     "least_discount": 0.0,
     "tie_break": 0.0,
     "trials": 0,

@@ -8,9 +8,9 @@ from downside.envs.augment import JaxReturnAware, JaxTargetAware, ReturnState, T
 from downside.envs.cliff_walk import CliffWalk, GridState, Tables
 from downside.envs.core import AbstractJaxEnv, Step, Transition
 from downside.envs.gymnasium_face import GymnasiumFace
-from downside.envs.history import StepAware, VectorStepAware
 from downside.envs.lunar_lander import windy_lunar_lander
 from downside.envs.mean_reversion import MeanReversion, TradingState
+from downside.envs.past_steps import StepAware, VectorStepAware
 from downside.envs.registry import Registered, make_jax, registered
 from downside.envs.tabular import Tabular, TabularState
 from downside.envs.vector_face import GymnasiumVectorFace

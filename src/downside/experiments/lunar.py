@@ -35,15 +35,15 @@ SETTINGS: Mapping[str, Mapping[str, Any]] = {
         "updates_per_step": 1,
         "buffer_size": 400_000,
         "least_discount": 0.0,
-        "history": 1,
+        "past_steps": 1,
     },
     "paper": {},
 }
 """What the table adds to a preset. The simulator is fast: a million steps with an eighth of the
 updates for each take less time than half a million of the preset as it is. Episodes are not cut off
 in it (`least_discount`): that came later, and was measured in short runs alone. All agents see how
-the observation has just changed (`history`), QR-DQN and QR-iCVaR too, which do not by default: or
-they would differ in more than the measure."""
+the observation has just changed (`past_steps`), QR-DQN and QR-iCVaR too, which do not by default:
+or they would differ in more than the measure."""
 MIXTURE = "0.5*cvar(0.2)+0.5*cvar(1.0)"
 MEASURES = ("cvar(1.0)", "cvar(0.5)", "cvar(0.2)", MIXTURE)
 ROWS: dict[str, tuple[str, str]] = {

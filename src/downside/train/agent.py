@@ -137,8 +137,8 @@ class Agent:
             self.env = self._core = core
             self._loop = FusedLoop()
         else:
-            count, past = self.settings.num_envs, self.settings.history
-            self._use(Host(env, count, env_kwargs, history=past))  # pyright: ignore[reportArgumentType]
+            count, past = self.settings.num_envs, self.settings.past_steps
+            self._use(Host(env, count, env_kwargs, past_steps=past))  # pyright: ignore[reportArgumentType]
         self.history: list[dict[str, Any]] = []
         self._make_trunk = make_trunk(
             network, self.settings.hidden, self.settings.activation, self.settings.layer_norm

@@ -87,7 +87,7 @@ def _upgraded(
     if about["schema"] >= SCHEMA:
         return arrays, about
     try:
-        settings = {"history": 0, **about["settings"]}
+        settings = {"past_steps": 0, **about["settings"]}
         if about["schema"] < 5:
             settings = {"least_discount": 0.0, "trials": 0, "trial_share": 1.0, **settings}
         if about["schema"] < 4 and ".episodes.rows" in arrays:  # not in JAX

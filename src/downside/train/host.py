@@ -16,7 +16,7 @@ from jaxtyping import Array, Bool, Float, Int, Key
 from downside.envs import AbstractJaxEnv
 from downside.envs.core import Transition
 from downside.envs.flatten import flat_space, flatten, flatten_batch
-from downside.envs.history import StepMemory
+from downside.envs.past_steps import StepMemory
 from downside.envs.vector_wrappers import autoreset_mode
 from downside.train.origin import Origin
 
@@ -58,7 +58,7 @@ class Host:
         num_envs: int,
         parameters: Mapping[str, Any] | None = None,
         repeatable: bool = False,
-        history: int = 0,
+        past_steps: int = 0,
     ):
         origin = Origin.of(env, parameters)
         self.name, self._id, self.parameters = str(origin), origin.id, dict(origin.parameters)
@@ -75,7 +75,7 @@ class Host:
         self.mode = autoreset_mode(self.env)
         self.actions = _discrete(self.env)
         self.memory = StepMemory(
-            history, flat_space(self.env.single_observation_space).shape[0], self.actions
+            past_steps, flat_space(self.env.single_observation_space).shape[0], self.actions
         )
         """What is remembered of the steps before, behind every observation."""
         self.size = self.memory.size + len(self.memory.low)
@@ -159,7 +159,7 @@ class Host:
                 min(episodes, _EVALUATED),
                 self.parameters,
                 repeatable=True,
-                history=self.memory.steps,
+                past_steps=self.memory.steps,
             )
         except Exception as error:  # whatever the environment raises that can be there only once
             warnings.warn(

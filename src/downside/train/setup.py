@@ -24,7 +24,7 @@ _NOT_IN_JAX: Mapping[str, tuple[Any, ...]] = {
     "n_steps": (1,),
     "exchange": (0.0,),
     "discreet": (False,),
-    "history": (0,),
+    "past_steps": (0,),
     "least_discount": (0.0,),
     "trials": (0,),
     "outer": ("simulated", "learned"),

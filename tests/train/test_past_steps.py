@@ -1,4 +1,4 @@
-"""Agents in Gymnasium environments see how the observation has just changed (`history`)."""
+"""Agents in Gymnasium environments see how the observation has just changed (`past_steps`)."""
 
 from typing import Any
 
@@ -48,9 +48,11 @@ SMALL: dict[str, Any] = {
 }
 
 
-@pytest.mark.parametrize(("history", "value"), [(0, 0.0), (1, 2.0)])
-def test_what_lasts_and_is_not_observed_is_seen_in_what_changes(history, value):
-    agent = ds.QRDQN(Wind(), history=history, gamma=1.0, least_discount=0.0, **SMALL).learn(4000)
+@pytest.mark.parametrize(("past_steps", "value"), [(0, 0.0), (1, 2.0)])
+def test_what_lasts_and_is_not_observed_is_seen_in_what_changes(past_steps, value):
+    agent = ds.QRDQN(Wind(), past_steps=past_steps, gamma=1.0, least_discount=0.0, **SMALL).learn(
+        4000
+    )
     # Both steps are won by who knows the wind; who does not wins as often as he loses.
     assert agent.simulate_returns(400, seed=1).mean() == pytest.approx(value, abs=0.3)
 
@@ -61,7 +63,7 @@ def test_a_host_shows_what_the_wrapper_shows(mode, steps):
     def vector() -> Any:
         return SyncVectorEnv([lambda: Counter(2), lambda: Counter(3)], autoreset_mode=mode)
 
-    host, wrapped = Host(vector(), 2, history=steps), Host(ds.StepAware(vector(), steps), 2)
+    host, wrapped = Host(vector(), 2, past_steps=steps), Host(ds.StepAware(vector(), steps), 2)
     np.testing.assert_array_equal(host.reset(seed=0)[0], wrapped.reset(seed=0)[0])
     assert host.size == wrapped.size == 2 + 4 * steps
     draws, ends = np.random.default_rng(0), 0
@@ -76,7 +78,7 @@ def test_a_host_shows_what_the_wrapper_shows(mode, steps):
 
 
 def test_the_memory_lies_between_the_observation_and_what_was_earned():
-    agent = ds.QRSRM(Counter(), risk="cvar(0.5)", history=1, **SMALL).learn(100)
+    agent = ds.QRSRM(Counter(), risk="cvar(0.5)", past_steps=1, **SMALL).learn(100)
     env = agent.wrap(Counter())
     env.reset(seed=0)
     observation = env.step(1)[0]
@@ -90,13 +92,13 @@ def test_the_memory_lies_between_the_observation_and_what_was_earned():
 
 def test_agents_that_are_shown_what_they_earned_are_shown_the_last_step_by_default():
     kinds = {ds.QRSRM: 1, ds.QRCVaR: 1, ds.QRiCVaR: 0, ds.QRDQN: 0}
-    for kind, history in kinds.items():
+    for kind, past_steps in kinds.items():
         agent = kind("CartPole-v1", **({} if kind is ds.QRDQN else {"risk": "cvar(0.5)"}))
-        assert agent.settings.history == history
+        assert agent.settings.past_steps == past_steps
 
 
 def test_an_agent_without_rewards_in_mind_is_wrapped_as_well():
-    agent = ds.QRDQN("CartPole-v1", history=1, **SMALL).learn(500)
+    agent = ds.QRDQN("CartPole-v1", past_steps=1, **SMALL).learn(500)
     observation, _ = agent.wrap().reset(seed=0)
     assert observation.shape == (4 + 4 + 2,)
     assert agent.predict(observation)[0] in (0, 1)
@@ -105,13 +107,15 @@ def test_an_agent_without_rewards_in_mind_is_wrapped_as_well():
 
 
 def test_a_saved_agent_remembers_as_many_steps(tmp_path):
-    agent = ds.QRDQN("CartPole-v1", history=2, **SMALL).learn(500)
+    agent = ds.QRDQN("CartPole-v1", past_steps=2, **SMALL).learn(500)
     again = ds.load(agent.save(tmp_path / "agent"))
-    assert again.settings.history == 2
+    assert again.settings.past_steps == 2
     seeds = {"episodes": 20, "seed": 3}
     np.testing.assert_array_equal(again.simulate_returns(**seeds), agent.simulate_returns(**seeds))
 
 
 def test_what_can_be_simulated_has_no_need_of_it():
-    with pytest.raises(ValueError, match="`history` must be 0 for an environment written in JAX"):
-        ds.QRSRM("downside/MeanReversion-v0", risk="cvar(0.5)", history=1)
+    with pytest.raises(
+        ValueError, match="`past_steps` must be 0 for an environment written in JAX"
+    ):
+        ds.QRSRM("downside/MeanReversion-v0", risk="cvar(0.5)", past_steps=1)

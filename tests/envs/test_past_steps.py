@@ -8,7 +8,7 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 import downside as ds
 from downside.envs import GymnasiumFace, VectorStepAware
-from downside.envs.history import StepMemory
+from downside.envs.past_steps import StepMemory
 from tests.envs.scripted import GO_ON, TERMINATE, TRUNCATE, Scripted
 
 COPIES = 3
