@@ -61,7 +61,7 @@ def theirs(python: str, steps: int, threads: int) -> float:
 def acting(agent: ds.Agent, environments: int) -> tuple[float, list[np.ndarray]]:
     """Environment steps per second of a policy that only plays, as it does in `evaluate` and in
     trials, and its actions. They are noted in passing, which costs nothing to speak of."""
-    policy, host = agent.policy, Host(ENV, environments)
+    policy, host = agent.policy, Host(ENV, environments, past_steps=agent.settings.past_steps)
     choose = best_actions(policy.algorithm, policy.networks, policy.goal)
     taken, step = [], host.step
 

@@ -8,7 +8,7 @@ from downside._registration import register_environments
 if TYPE_CHECKING:
     from downside.agents import MLP, Settings
     from downside.decompose import ConditionalRisk, conditional_risk
-    from downside.envs import ReturnAware, StepAware, TargetAware
+    from downside.envs import PastAware, ReturnAware, TargetAware
     from downside.evaluation import Difference, Evaluation, compare, evaluate, evaluate_policy
     from downside.exact import FiniteMDP, Plan, certified_bounds, solve
     from downside.explanation import Story, explain
@@ -72,13 +72,13 @@ __all__ = [
     "FiniteMDP",
     "Frontier",
     "Mean",
+    "PastAware",
     "Plan",
     "QRCVaR",
     "QRiCVaR",
     "ReturnAware",
     "RiskSyntaxError",
     "Settings",
-    "StepAware",
     "StopAtValue",
     "Story",
     "StudyError",
@@ -126,7 +126,7 @@ _HOMES = {
     "ConditionalRisk": "downside.decompose",
     "conditional_risk": "downside.decompose",
     "ReturnAware": "downside.envs",
-    "StepAware": "downside.envs",
+    "PastAware": "downside.envs",
     "TargetAware": "downside.envs",
     "Difference": "downside.evaluation",
     "Evaluation": "downside.evaluation",

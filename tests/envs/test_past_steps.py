@@ -1,5 +1,7 @@
 """What is remembered of the steps before, against simulations by hand, in every autoreset mode."""
 
+from typing import Any
+
 import gymnasium as gym
 import numpy as np
 import pytest
@@ -7,8 +9,8 @@ from gymnasium.utils.env_checker import check_env
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 import downside as ds
-from downside.envs import GymnasiumFace, VectorStepAware
-from downside.envs.past_steps import StepMemory
+from downside.envs import GymnasiumFace, VectorPastAware
+from downside.envs.past_steps import PastMemory
 from tests.envs.scripted import GO_ON, TERMINATE, TRUNCATE, Scripted
 
 COPIES = 3
@@ -31,7 +33,7 @@ class Squares(gym.Env):
 
 
 def test_the_last_steps_come_first_and_what_lies_before_the_episode_is_zero():
-    env = ds.StepAware(Squares(), steps=2)
+    env = ds.PastAware(Squares(), steps=2)
     seen = [env.reset(seed=0)[0], *(env.step(action)[0] for action in (7, 5, 5))]
     nothing = [0, 0, 0, 0, 0]
     np.testing.assert_array_equal(
@@ -48,7 +50,7 @@ def test_the_last_steps_come_first_and_what_lies_before_the_episode_is_zero():
 
 
 def test_no_steps_are_the_flat_observation():
-    env = ds.StepAware(Squares(), steps=0)
+    env = ds.PastAware(Squares(), steps=0)
     env.reset(seed=0)
     np.testing.assert_array_equal(env.step(6)[0], [1, -6])
 
@@ -70,11 +72,11 @@ class Episode:
 
 def of_vector(steps, mode):
     envs = SyncVectorEnv([lambda: GymnasiumFace(Scripted())] * COPIES, autoreset_mode=mode)
-    return ds.StepAware(envs, steps)
+    return ds.PastAware(envs, steps)
 
 
 def vector_of_wrapped(steps, mode):
-    copies = [lambda: ds.StepAware(GymnasiumFace(Scripted()), steps)] * COPIES
+    copies = [lambda: ds.PastAware(GymnasiumFace(Scripted()), steps)] * COPIES
     return SyncVectorEnv(copies, autoreset_mode=mode)
 
 
@@ -83,7 +85,7 @@ def vector_of_wrapped(steps, mode):
 @pytest.mark.parametrize("mode", list(AutoresetMode), ids=lambda mode: mode.name)
 def test_every_autoreset_mode_shows_what_a_simulation_by_hand_shows(make, mode, steps):
     envs = make(steps, mode)
-    assert isinstance(envs, VectorStepAware) == (make is of_vector)
+    assert isinstance(envs, VectorPastAware) == (make is of_vector)
     observations, _ = envs.reset(seed=0)
     episodes, over = [Episode() for _ in range(COPIES)], np.zeros(COPIES, bool)
     rng, ends = np.random.default_rng(1), 0
@@ -115,18 +117,34 @@ def test_every_autoreset_mode_shows_what_a_simulation_by_hand_shows(make, mode, 
 )
 def test_the_wrapper_is_a_gymnasium_environment_that_can_be_made_again():
     env = gym.make("CartPole-v1")
-    check_env(ds.StepAware(env, steps=2), skip_render_check=True)
-    assert env.spec is not None
-    again = gym.make(ds.StepAware(env, steps=2).spec)
+    check_env(ds.PastAware(env, steps=2), skip_render_check=True)
+    spec = ds.PastAware(env, steps=2).spec
+    assert spec is not None
+    again = gym.make(spec)
     assert again.observation_space.shape == (4 + 2 * (4 + 2),)
 
 
 def test_actions_that_cannot_be_counted_are_refused():
     with pytest.raises(ValueError, match="`env` must have discrete actions to remember them, got"):
-        ds.StepAware(gym.make("Pendulum-v1"))
+        ds.PastAware(gym.make("Pendulum-v1"))
 
 
 @pytest.mark.parametrize("steps", [-1, True])
 def test_a_number_of_steps_that_is_none_is_refused(steps):
     with pytest.raises(ValueError, match="`steps` must be a whole number >= 0, got"):
-        StepMemory(steps, 2, 2)
+        PastMemory(steps, 2, 2)
+
+
+def test_a_change_beyond_float32_stays_at_the_largest_number():
+    memory = PastMemory(1, 1, 1)
+    least, most = np.array([-3e38], np.float32), np.array([3e38], np.float32)
+    after = memory.update(memory.initial(), least, 0, most)
+    assert after.tolist() == [np.finfo(np.float32).max, 1.0]
+
+
+def test_the_mask_of_a_reset_stays_with_whoever_passed_it():
+    envs: Any = of_vector(1, AutoresetMode.DISABLED)
+    envs.reset(seed=0)
+    options = {"reset_mask": np.array([True, False, False])}
+    envs.reset(options=options)
+    assert set(options) == {"reset_mask"}

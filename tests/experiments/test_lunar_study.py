@@ -61,9 +61,9 @@ def test_landers_with_other_steps_or_settings_are_others(monkeypatch, tmp_path):
     # The table has few updates for each step; another number of steps, the preset as it is.
     usual, other = (plan.cells[0] for plan in plans)
     assert (usual.total_timesteps, other.total_timesteps) == (1_000_000, 1000)
-    names = ("num_envs", "updates_per_step", "buffer_size", "least_discount")
-    assert [usual.settings[name] for name in names] == [32, 1, 400_000, 0.0]
-    assert [other.settings[name] for name in names] == [8, 2, 300_000, 0.05]
+    names = ("num_envs", "updates_per_step", "buffer_size", "least_discount", "past_steps")
+    assert [usual.settings[name] for name in names] == [32, 1, 400_000, 0.0, 1]
+    assert [other.settings[name] for name in names] == [8, 2, 300_000, 0.05, 0]
     assert len(read_rows(tmp_path / "lunar-lander-default-1000.csv")) == 4
     rows = read_rows(tmp_path / "lunar-lander-default.csv")
     write_rows(
@@ -72,6 +72,17 @@ def test_landers_with_other_steps_or_settings_are_others(monkeypatch, tmp_path):
     lunar.main(Options(**only))
     assert len(swept) == 3
     assert len(read_rows(tmp_path / "lunar-lander-default.csv")) == 4
+
+
+def test_landers_with_other_settings_are_not_left_beside_those_of_today(monkeypatch, tmp_path):
+    _fake_sweep(monkeypatch, np.arange(10.0))
+    only = {"results": tmp_path, "preset": "default", "only": ("QR-DQN",)}
+    lunar.main(Options(**only, seeds=(0, 1)))
+    path = tmp_path / "lunar-lander-default.csv"
+    rows = read_rows(path)
+    write_rows(path, [{**row, "settings": "old"} if row["seed"] == "1" else row for row in rows])
+    lunar.main(Options(**only, seeds=(2,)))
+    assert {row["seed"] for row in read_rows(path)} == {"0", "2"}
 
 
 def test_landers_that_fail_are_told_of_and_the_others_are_kept(monkeypatch, tmp_path, capsys):

@@ -223,6 +223,7 @@ def test_an_agent_of_a_foreign_environment_has_a_story_and_a_chapter():
     assert story.kind == "learned"
     assert story.steps[0].actions == (0, 1)
     assert story.steps[0].seen["observation 3"] == pytest.approx(story.steps[0].observation[3])
+    assert len(story.steps[0].observation) == 4  # not what the agent appends to it
     gamma = agent.settings.gamma
     earned = [gamma**step.time * (step.reward or 0.0) for step in story.steps]
     assert story.episodes[0].total == pytest.approx(sum(earned))

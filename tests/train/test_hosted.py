@@ -233,6 +233,20 @@ def test_a_network_of_ours_may_be_given(given):
     assert learned.trunk.layers[0].weight.shape == weight.shape
 
 
+def test_the_scale_of_an_input_does_not_depend_on_how_many_others_there_are():
+    settings = {"hidden": (16,), "warmup_steps": 500, "past_steps": 1, "outer_interval": 100}
+    scales = [
+        members(agent.learn(100).networks.quantiles)[0].scale
+        for agent in (
+            ds.QRDQN("CartPole-v1", **settings),
+            ds.QRSRM("CartPole-v1", risk="cvar(0.2)", **settings),
+        )
+    ]
+    for name in ("input_mean", "input_spread"):
+        one, other = (np.asarray(getattr(scale, name)) for scale in scales)
+        np.testing.assert_array_equal(one, other[:-2])  # to the last bit: or the runs soon part
+
+
 def test_qr_srm_is_qr_dqn_until_h_bends():
     settings = {"hidden": (16, 16), "neutral_fraction": 0.5, "warmup_steps": 500, "quantiles": 10}
     neutral = ds.QRDQN("CartPole-v1", past_steps=1, **settings).learn(6000).history

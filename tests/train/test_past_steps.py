@@ -3,6 +3,7 @@
 from typing import Any
 
 import gymnasium as gym
+import jax
 import numpy as np
 import pytest
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
@@ -10,7 +11,7 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 import downside as ds
 from downside.train.host import Host
 
-from .toys import Counter
+from .toys import Assorted, Counter, Masked
 
 
 class Wind(gym.Env):
@@ -63,7 +64,7 @@ def test_a_host_shows_what_the_wrapper_shows(mode, steps):
     def vector() -> Any:
         return SyncVectorEnv([lambda: Counter(2), lambda: Counter(3)], autoreset_mode=mode)
 
-    host, wrapped = Host(vector(), 2, past_steps=steps), Host(ds.StepAware(vector(), steps), 2)
+    host, wrapped = Host(vector(), 2, past_steps=steps), Host(ds.PastAware(vector(), steps), 2)
     np.testing.assert_array_equal(host.reset(seed=0)[0], wrapped.reset(seed=0)[0])
     assert host.size == wrapped.size == 2 + 4 * steps
     draws, ends = np.random.default_rng(0), 0
@@ -119,3 +120,65 @@ def test_what_can_be_simulated_has_no_need_of_it():
         ValueError, match="`past_steps` must be 0 for an environment written in JAX"
     ):
         ds.QRSRM("downside/MeanReversion-v0", risk="cvar(0.5)", past_steps=1)
+
+
+def test_a_network_that_was_made_for_fewer_numbers_is_refused_with_their_number():
+    module = ds.MLP(jax.random.key(0), 4, (16,), "relu")  # of the observation and (s, c)
+    agent = ds.QRSRM(Counter(), risk="cvar(0.5)", network=module, **SMALL)
+    with pytest.raises(ValueError, match=r"`network` must take a vector of 8 numbers"):
+        agent.learn(100)
+
+
+@pytest.mark.parametrize("env", [Masked, Assorted])
+def test_masks_and_observations_of_several_kinds_go_together_with_the_past(env):
+    agent = ds.QRCVaR(env(), risk="cvar(0.5)", past_steps=2, **SMALL).learn(1000)
+    wrapped = agent.wrap(env())
+    observation, info = wrapped.reset(seed=0)
+    assert observation.shape == agent.policy.observation_space.shape
+    assert observation[-1] == pytest.approx(float(agent.goal))  # b stands behind the steps
+    action, _ = agent.predict(observation, action_masks=info.get("action_mask"))
+    assert wrapped.step(action)[0].shape == observation.shape
+
+
+class Sevens(Counter):
+    """As the counter, but the actions are 7 and 8."""
+
+    action_space = gym.spaces.Discrete(2, start=7)
+
+    def step(self, action) -> Any:
+        return super().step(action - 7)
+
+
+def test_actions_that_do_not_start_at_zero_are_remembered_from_zero():
+    agent = ds.QRDQN(Sevens(), past_steps=1, **{**SMALL, "learning_rate": 3e-3}).learn(2000)
+    env = agent.wrap(Sevens())
+    action, _ = agent.predict(env.reset(seed=0)[0])
+    assert action == 8
+    assert env.step(action)[0].tolist() == [1, 1, 1, 2, 0, 1]
+    assert agent.simulate_returns(4, seed=0) == pytest.approx((1 - 0.99**4) / 0.01)
+
+
+def test_the_last_observation_of_a_wrapped_vector_has_both_memories():
+    agent = ds.QRSRM(Counter(2), risk="cvar(0.5)", **SMALL).learn(100)
+    mode = AutoresetMode.SAME_STEP
+    vector = agent.wrap(SyncVectorEnv([lambda: Counter(2)], autoreset_mode=mode))
+    vector.reset(seed=0)
+    vector.step(np.array([1]))
+    observations, *_, infos = vector.step(np.array([0]))
+    np.testing.assert_allclose(infos["final_obs"][0], [2, 0, 1, -1, 1, 0, 1, 0.99**2], rtol=1e-6)
+    np.testing.assert_allclose(observations, [[0, -1, 0, 0, 0, 0, 0, 1]])
+
+
+def test_episodes_for_stable_baselines_habits_are_played_with_the_past():
+    agent = ds.QRDQN(Counter(), past_steps=1, **{**SMALL, "learning_rate": 3e-3}).learn(2000)
+    for env in (Counter(), SyncVectorEnv([Counter, Counter])):
+        assert ds.evaluate_policy(agent, env, n_eval_episodes=4) == (4.0, 0.0)
+    agent.set_env(Counter(6))
+    assert agent.simulate_returns(1, seed=0) == pytest.approx((1 - 0.99**6) / 0.01)
+
+
+def test_an_explanation_shows_the_environments_own_numbers_alone():
+    own = ds.PastAware(gym.make("CartPole-v1"))
+    agent = ds.QRSRM(own, risk="cvar(0.5)", **SMALL).learn(500)
+    told = ds.explain(agent, env=own, episode_seed=1, checks=0)
+    assert len(told.steps[0].observation) == 4 + 4 + 2

@@ -25,8 +25,6 @@ class AbstractMemoryless(AbstractAlgorithm):
         "difference_weight": 1.0,
         "distribution_fraction": 0.0,
     }
-    # They look at the plain observation, as people expect of them, unless they are told to.
-    lived_preset: ClassVar[Mapping[str, Any]] = {"past_steps": 0}
 
     def wrap(self, env: AbstractJaxEnv, goal: Goal) -> AbstractJaxEnv:
         """As it is."""

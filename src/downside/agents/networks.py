@@ -96,11 +96,11 @@ class Scale(eqx.Module):
         return cls(jnp.zeros(size), jnp.ones(size), jnp.zeros(()), jnp.ones(()))
 
 
-def input_spread(seen: Float[Array, "n d"]) -> Float[Array, " d"]:
+def input_spread(seen: Any) -> Any:
     """The standard deviation of each input, or more where it hardly ever differs from its mean: the
-    mark of a cell that was visited once must not become a huge number."""
-    largest = jnp.abs(seen - seen.mean(axis=0)).max(axis=0)
-    return jnp.maximum(seen.std(axis=0), largest / _LARGEST_INPUT)
+    mark of a cell that was visited once must not become a huge number. For NumPy and JAX."""
+    least = abs(seen - seen.mean(axis=0)).max(axis=0) / _LARGEST_INPUT
+    return seen.std(axis=0).clip(least)
 
 
 class Network(eqx.Module):
@@ -112,7 +112,14 @@ class Network(eqx.Module):
     shape: tuple[int, ...] = eqx.field(static=True)
 
     def __init__(self, trunk: Trunk, size: int, shape: tuple[int, ...]):
-        features = jax.eval_shape(trunk, jax.ShapeDtypeStruct((size,), jnp.float32))
+        try:
+            features = jax.eval_shape(trunk, jax.ShapeDtypeStruct((size,), jnp.float32))
+        except TypeError as error:  # what shapes that do not fit raise
+            raise ValueError(
+                f"`network` must take a vector of {size} numbers: what the environment shows, the "
+                "last steps (none with past_steps=0), and what the agent remembers of its rewards. "
+                f"A function (key, size) is told how many. It raised: {error}"
+            ) from error
         if not isinstance(features, jax.ShapeDtypeStruct) or features.ndim != 1:
             raise ValueError(
                 f"`network` must turn an observation of shape ({size},) into a vector of features, "

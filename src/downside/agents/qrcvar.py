@@ -1,7 +1,7 @@
 """QR-CVaR: one static CVaR, through the return that is still missing to a target."""
 
-from collections.abc import Callable
-from typing import ClassVar
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -31,6 +31,7 @@ class StaticCVaR(AbstractAlgorithm):
     """
 
     name: ClassVar[str] = "QR-CVaR"
+    lived_preset: ClassVar[Mapping[str, Any]] = {"past_steps": 1}
 
     @classmethod
     def check(cls, risk: AbstractSpectralRisk) -> None:

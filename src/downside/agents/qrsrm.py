@@ -1,8 +1,8 @@
 """QR-SRM: any static spectral risk measure of the return of the whole episode."""
 
 import dataclasses
-from collections.abc import Callable
-from typing import ClassVar
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar
 
 import equinox as eqx
 import jax
@@ -48,6 +48,7 @@ class SRM(AbstractAlgorithm):
     """
 
     name: ClassVar[str] = "QR-SRM"
+    lived_preset: ClassVar[Mapping[str, Any]] = {"past_steps": 1}
 
     discreet: bool = eqx.field(static=True, default=False)
     """Whether (s, c) is shown to the networks only once h bends."""

@@ -110,7 +110,8 @@ class Settings:
     """How many of the last steps the networks see beside the observation: how it has changed and
     which action was taken. What lasts and is not observed, such as a wind, shows there; where the
     networks cannot see it, they take it for drawn anew at each step, and learned tails are too
-    thin. Only where nothing can be simulated."""
+    thin. Only where nothing can be simulated; there 1 by default for QR-SRM and QR-CVaR, whose
+    observations come from `agent.wrap` anyway."""
     discreet: bool = False
     """Whether the networks of QR-SRM see what the agent remembers only once h bends: while it is a
     line the best action does not depend on it. The weights of these inputs start at 0, so that
@@ -250,7 +251,6 @@ LIVED: Mapping[str, Any] = {
     "exploration_fraction": 0.1,
     "relabel": 0.25,
     "exchange": 0.5,
-    "past_steps": 1,
     "discreet": True,
     "least_discount": 0.05,
     "tie_break": 0.1,

@@ -10,7 +10,7 @@ from downside.envs.core import AbstractJaxEnv, Step, Transition
 from downside.envs.gymnasium_face import GymnasiumFace
 from downside.envs.lunar_lander import windy_lunar_lander
 from downside.envs.mean_reversion import MeanReversion, TradingState
-from downside.envs.past_steps import StepAware, VectorStepAware
+from downside.envs.past_steps import PastAware, VectorPastAware
 from downside.envs.registry import Registered, make_jax, registered
 from downside.envs.tabular import Tabular, TabularState
 from downside.envs.vector_face import GymnasiumVectorFace
@@ -28,11 +28,11 @@ __all__ = [
     "JaxTargetAware",
     "MeanReversion",
     "OptionState",
+    "PastAware",
     "Registered",
     "ReturnAware",
     "ReturnState",
     "Step",
-    "StepAware",
     "Tables",
     "Tabular",
     "TabularState",
@@ -40,8 +40,8 @@ __all__ = [
     "TargetState",
     "TradingState",
     "Transition",
+    "VectorPastAware",
     "VectorReturnAware",
-    "VectorStepAware",
     "VectorTargetAware",
     "make_jax",
     "registered",

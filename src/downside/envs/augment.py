@@ -17,7 +17,7 @@ from jaxtyping import Array, Bool, Float, Int, Key
 
 from downside.envs._parameters import real
 from downside.envs.core import AbstractJaxEnv, Transition, real_array
-from downside.envs.memory import LARGEST, Bounded, ReturnMemory, TargetMemory
+from downside.envs.memory import LARGEST, Appended, ReturnMemory, TargetMemory
 
 
 def _as_array(value: Any) -> Any:
@@ -191,7 +191,7 @@ class JaxTargetAware(AbstractJaxEnv[TargetState]):
         return self.env.action_mask(state.inner)
 
 
-def append_to_box(box: gym.spaces.Box, memory: Bounded) -> gym.spaces.Box:
+def append_to_box(box: gym.spaces.Box, memory: Appended) -> gym.spaces.Box:
     """The flat `box` in float32, with the bounds of the memory appended."""
     with np.errstate(over="ignore"):  # bounds beyond float32 become infinite
         low = np.concatenate([box.low.astype(np.float32), np.array(memory.low, np.float32)])

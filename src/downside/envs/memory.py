@@ -84,7 +84,7 @@ Memory = ReturnMemory | TargetMemory
 
 
 @runtime_checkable
-class Bounded(Protocol):
+class Appended(Protocol):
     """What is appended to an observation, as its space sees it."""
 
     @property

@@ -6,7 +6,7 @@ them.
 """
 
 import dataclasses
-from typing import Any
+from typing import Any, overload
 
 import gymnasium as gym
 import numpy as np
@@ -16,17 +16,18 @@ from jaxtyping import Float
 
 from downside.envs.augment import append_to_box
 from downside.envs.flatten import flat_space, flatten, flatten_batch
+from downside.envs.memory import LARGEST
 from downside.envs.vector_face import reset_mask
 from downside.envs.vector_wrappers import autoreset_mode, with_final
 
 
 @dataclasses.dataclass(frozen=True)
-class StepMemory:
+class PastMemory:
     r"""The last few steps, the latest first: $x_t - x_{t-1}$ and which action led there.
 
     Changes and not the earlier observations themselves: seen at the scale of observations, two that
-    follow each other are alike, and what tells them apart is lost. Steps before the episode are 0,
-    actions are one-hot.
+    follow each other are alike, and what tells them apart is lost. Both are taken as agents see
+    them, in 32 bits. Steps before the episode are 0, actions are one-hot.
     """
 
     steps: int
@@ -70,21 +71,23 @@ class StepMemory:
             return memory
         taken = (np.asarray(action)[..., None] == np.arange(self.actions)).astype(np.float32)
         kept = memory[..., : (self.steps - 1) * (self.size + self.actions)]
-        return np.concatenate([after - before, taken, kept], axis=-1)
+        with np.errstate(over="ignore"):  # beyond float32 it stays at the largest number
+            change = np.clip(after - before, -LARGEST, LARGEST)
+        return np.concatenate([change, taken, kept], axis=-1)
 
 
-def step_memory(
+def past_memory(
     steps: int, observations: gym.Space, actions: gym.Space
-) -> tuple[StepMemory, gym.spaces.Box, int]:
+) -> tuple[PastMemory, gym.spaces.Box, int]:
     """The memory for these spaces, the space of observations with it, and the first action."""
     if not isinstance(actions, gym.spaces.Discrete):
         raise ValueError(f"`env` must have discrete actions to remember them, got {actions}.")
     flat = flat_space(observations)
-    memory = StepMemory(steps, flat.shape[0], int(actions.n))
+    memory = PastMemory(steps, flat.shape[0], int(actions.n))
     return memory, append_to_box(flat, memory), int(actions.start)
 
 
-class StepAware(gym.Wrapper[np.ndarray, Any, Any, Any], gym.utils.RecordConstructorArgs):
+class PastAware(gym.Wrapper[np.ndarray, Any, Any, Any], gym.utils.RecordConstructorArgs):
     r"""Appends the last few steps to the observation: how it changed, and the action taken.
 
     After each of the last `steps` steps, the latest first, $x_t - x_{t-1}$ and the action as
@@ -95,14 +98,18 @@ class StepAware(gym.Wrapper[np.ndarray, Any, Any, Any], gym.utils.RecordConstruc
     An agent that sees it knows the risks it runs; one that does not takes a bad hour for many bad
     minutes that have nothing to do with each other, and expects them to average out.
 
-    Calling it on a `VectorEnv` gives a `VectorStepAware`.
+    Calling it on a `VectorEnv` gives a `VectorPastAware`.
     """
 
+    @overload
+    def __new__(cls, env: VectorEnv, steps: int = 1) -> "VectorPastAware": ...
+    @overload
+    def __new__(cls, env: gym.Env, steps: int = 1) -> "PastAware": ...
     def __new__(cls, *args: Any, **kwargs: Any) -> Any:
         """Choose the version for the kind of environment."""
         env = args[0] if args else kwargs.get("env")
         if isinstance(env, VectorEnv):
-            return VectorStepAware(*args, **kwargs)
+            return VectorPastAware(*args, **kwargs)
         return super().__new__(cls)
 
     def __init__(self, env: gym.Env, steps: int = 1):
@@ -112,10 +119,16 @@ class StepAware(gym.Wrapper[np.ndarray, Any, Any, Any], gym.utils.RecordConstruc
             env: A `gymnasium.Env` or a `VectorEnv`.
             steps: How many of the last steps are shown.
         """
+        if not isinstance(env, gym.Env):
+            raise TypeError(
+                f"`env` must be a Gymnasium environment or a vector of them, got {env!r}. "
+                "`gymnasium.make` gives one from an id; in an environment that is written in JAX "
+                "put what matters into `observe`."
+            )
         gym.utils.RecordConstructorArgs.__init__(self, steps=steps)
         super().__init__(env)
         self._inner_space = env.observation_space
-        self.memory, self.observation_space, self._first_action = step_memory(
+        self.memory, self.observation_space, self._first_action = past_memory(
             steps, env.observation_space, env.action_space
         )
         self._now, self._last = self.memory.initial(), np.zeros(self.memory.size, np.float32)
@@ -137,15 +150,15 @@ class StepAware(gym.Wrapper[np.ndarray, Any, Any, Any], gym.utils.RecordConstruc
         return np.concatenate([flat, self._now]), reward, terminated, truncated, info
 
 
-class VectorStepAware(VectorWrapper[np.ndarray, Any, Any, Any, np.ndarray]):
-    """`StepAware` for a vector environment, correct in every autoreset mode: the last observation
+class VectorPastAware(VectorWrapper[np.ndarray, Any, Any, Any, np.ndarray]):
+    """`PastAware` for a vector environment, correct in every autoreset mode: the last observation
     of an episode shows the steps that led to it, the first of the next one shows none."""
 
     def __init__(self, env: VectorEnv, steps: int = 1):
-        """Wrap `env`; the arguments are those of `StepAware`."""
+        """Wrap `env`; the arguments are those of `PastAware`."""
         super().__init__(env)
         self._mode = autoreset_mode(env)
-        self.memory, self.single_observation_space, self._first_action = step_memory(
+        self.memory, self.single_observation_space, self._first_action = past_memory(
             steps, env.single_observation_space, env.single_action_space
         )
         self.observation_space = batch_space(self.single_observation_space, self.num_envs)

@@ -28,8 +28,8 @@ def evaluate_policy(
 ) -> tuple[Any, Any]:
     """Plays so many episodes and sums their rewards, without discount.
 
-    For risk values with intervals use `ds.evaluate`. An agent that remembers what it has earned
-    gets its environment wrapped.
+    For risk values with intervals use `ds.evaluate`. An agent that remembers anything gets its
+    environment wrapped.
 
     Arguments:
         model: anything with `predict`.

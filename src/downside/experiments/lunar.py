@@ -163,13 +163,23 @@ def _train(options: Options, preset: str) -> Mapping[str, str]:
         failed |= made.failed
         new = _values(made)
         with locked(path):  # another command may be writing others
-            found = read_rows(path)
+            found = _of_today(plan, read_rows(path))
             for own in new:
                 found = [*without_agent(found, own[0], "row", "seed"), *own]
             if found:
                 write_rows(path, found)
                 _write_about(path, plan, found)
     return failed
+
+
+def _of_today(plan: _Plan, found: Sequence[Row]) -> Sequence[Row]:
+    """The rows of agents with today's settings: others must not be averaged with them."""
+    there = [name for name in ROWS if any(row["row"] == name for row in found)]
+    seeds = sorted({int(row["seed"]) for row in found})
+    if not found:
+        return found
+    keys = {cell.key for cell in read_study(plan.study(there, seeds)).cells}
+    return [row for row in found if row.get("settings") in keys]
 
 
 def _write_about(path: Path, plan: _Plan, found: Sequence[Row]) -> None:

@@ -14,7 +14,7 @@ from jaxtyping import Array, Bool, Float, Int, Key
 
 from downside._random import stream
 from downside.agents import ICVaR
-from downside.envs import AbstractJaxEnv, GymnasiumFace, ReturnAware, StepAware, TargetAware
+from downside.envs import AbstractJaxEnv, GymnasiumFace
 from downside.exact import FiniteProblem, Plan
 from downside.explanation.moments import (
     LANES,
@@ -60,13 +60,17 @@ class LearnedSource(AbstractSource):
         self._first = int(getattr(self._lanes[0].action_space, "start", 0))
         self.names = names_of(self._lanes[0])
         self.note = NOT_STATIC if isinstance(agent._algorithm, ICVaR) else ""
-        self._memory = _memory(self._lanes[0])
 
     def walk(self, seeds: Sequence[int]) -> list[list[Moment]]:
         """Episodes of the greedy policy."""
         lanes = self._lanes[: len(seeds)]
         return walk(
-            lanes, self._act, lambda _, seen: seen, seeds, gamma=self.gamma, memory=self._memory
+            lanes,
+            self._act,
+            lambda _, seen: seen,
+            seeds,
+            gamma=self.gamma,
+            memory=self.agent.policy.appended,
         )
 
     def _act(self, situation: Situation) -> Int[np.ndarray, " L"]:
@@ -317,15 +321,6 @@ def agent_lanes(agent: Agent, env: Any) -> list[gym.Env]:
     if spec is None:
         return [agent.wrap(env)]
     return [agent.wrap(gym.make(spec)) for _ in range(_HOSTED_LANES)]
-
-
-def _memory(wrapped: gym.Env) -> int:
-    """How many numbers the agent appends to an observation."""
-    inner = wrapped
-    while isinstance(inner, ReturnAware | TargetAware | StepAware):
-        inner = inner.env
-    sizes = (gym.spaces.flatdim(one.observation_space) for one in (wrapped, inner))
-    return next(sizes) - next(sizes)
 
 
 @eqx.filter_jit

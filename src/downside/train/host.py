@@ -16,7 +16,7 @@ from jaxtyping import Array, Bool, Float, Int, Key
 from downside.envs import AbstractJaxEnv
 from downside.envs.core import Transition
 from downside.envs.flatten import flat_space, flatten, flatten_batch
-from downside.envs.past_steps import StepMemory
+from downside.envs.past_steps import PastMemory
 from downside.envs.vector_wrappers import autoreset_mode
 from downside.train.origin import Origin
 
@@ -74,11 +74,13 @@ class Host:
         self.num_envs = self.env.num_envs
         self.mode = autoreset_mode(self.env)
         self.actions = _discrete(self.env)
-        self.memory = StepMemory(
+        self.past = PastMemory(
             past_steps, flat_space(self.env.single_observation_space).shape[0], self.actions
         )
         """What is remembered of the steps before, behind every observation."""
-        self.size = self.memory.size + len(self.memory.low)
+        self.size = self.past.size + len(self.past.low)
+        self._last = np.zeros((self.num_envs, self.past.size), np.float32)
+        self._remembered = self.past.initial(self.num_envs)
         self._resetting = np.zeros(self.num_envs, bool)
         self.resets = 0
         """How often new episodes were begun everywhere: who finds more of them than his own knows
@@ -95,8 +97,8 @@ class Host:
         observations, infos = self._call("reset", self.env.reset, seed=seeds)
         self._resetting = np.zeros(self.num_envs, bool)
         flat, masks = self._flat(observations, "reset"), self._masks(infos)
-        self._last, self._past = flat, self.memory.initial(self.num_envs)
-        return np.concatenate([flat, self._past], axis=-1), masks
+        self._last, self._remembered = flat, self.past.initial(self.num_envs)
+        return np.concatenate([flat, self._remembered], axis=-1), masks
 
     def step(self, actions: Int[np.ndarray, " n"]) -> Seen:
         """Acts in all of them."""
@@ -124,10 +126,11 @@ class Host:
                 fresh, legal = self._flat(raw, "reset"), self._masks(infos)
                 observations = np.where(over[:, None], fresh, observations)
                 masks = np.where(over[:, None], legal, masks)
-        past = self.memory.update(self._past, self._last, actions, after)
-        self._last, self._past = observations, np.where(started[:, None], np.float32(0.0), past)
+        past = self.past.update(self._remembered, self._last, actions, after)
+        self._last = observations
+        self._remembered = np.where(started[:, None], np.float32(0.0), past)
         after = np.concatenate([after, past], axis=-1)
-        observations = np.concatenate([observations, self._past], axis=-1)
+        observations = np.concatenate([observations, self._remembered], axis=-1)
         return Seen(
             after, after_masks, rewards, terminated, over, lived, observations, masks, started
         )
@@ -159,7 +162,7 @@ class Host:
                 min(episodes, _EVALUATED),
                 self.parameters,
                 repeatable=True,
-                past_steps=self.memory.steps,
+                past_steps=self.past.steps,
             )
         except Exception as error:  # whatever the environment raises that can be there only once
             warnings.warn(

@@ -93,9 +93,12 @@ def warmed_up(program: Program, algorithm: AbstractAlgorithm, run: HostedRun) ->
                 [observation, algorithm.remembered(s, c, goal)]
             )
         )(seen.observation, seen.accumulated, seen.discount_so_far)
+        # In 64 bits: what is measured of an input must not depend, in its last digit, on how many
+        # others there are, or agents that see the same would not be the same run.
+        seen_by_networks = np.asarray(jax.vmap(lambda one: algorithm.view(one, goal))(inputs))
         # What is hidden has the mean 0, which is what it is set to.
-        mean = jax.vmap(lambda one: algorithm.view(one, goal))(inputs).mean(axis=0)
-        deviation = input_spread(inputs)
+        mean = jnp.asarray(seen_by_networks.mean(axis=0, dtype=np.float64), jnp.float32)
+        deviation = jnp.asarray(input_spread(np.asarray(inputs, np.float64)), jnp.float32)
         deviation = jnp.where(deviation > 1e-6, deviation, 1.0)
         own = jnp.asarray(spread, jnp.float32)
         networks = with_scale(

@@ -14,8 +14,8 @@ from downside.agents import SRM, AbstractAlgorithm, Goal, Networks, StaticCVaR, 
 from downside.envs import (
     AbstractJaxEnv,
     GymnasiumFace,
+    PastAware,
     ReturnAware,
-    StepAware,
     TargetAware,
     VectorReturnAware,
     VectorTargetAware,
@@ -113,7 +113,7 @@ class Policy:
         """What the networks look at: flat observations, with what the agent remembers."""
         if not isinstance(self.env, Host):
             return self.algorithm.wrap(self.env, self.goal).observation_space
-        flat = append_to_box(flat_space(self.env.env.single_observation_space), self.env.memory)
+        flat = append_to_box(flat_space(self.env.env.single_observation_space), self.env.past)
         remembered = self.algorithm.remembered(jnp.zeros(()), jnp.ones(()), self.goal).shape[0]
         endless = np.full(remembered, np.inf, np.float32)
         return gym.spaces.Box(
@@ -124,8 +124,15 @@ class Policy:
 
     @property
     def _remembers(self) -> bool:
-        past = isinstance(self.env, Host) and self.env.memory.steps > 0
+        past = isinstance(self.env, Host) and self.env.past.steps > 0
         return past or isinstance(self.algorithm, SRM | StaticCVaR)
+
+    @property
+    def appended(self) -> int:
+        """How many numbers `wrap` appends to what the environment shows."""
+        core = self.env
+        shown = core.past.size if isinstance(core, Host) else core.observation_space.shape[0]
+        return self.observation_space.shape[0] - shown
 
     @property
     def _first_action(self) -> int:
@@ -137,8 +144,8 @@ class Policy:
     def wrap(self, env: Any = None, render_mode: str | None = None) -> Any:
         """An environment with what the agent remembers appended to its observations."""
         env = self._another(render_mode) if env is None else env
-        if isinstance(self.env, Host) and self.env.memory.steps:
-            env = StepAware(env, self.env.memory.steps)
+        if isinstance(self.env, Host) and self.env.past.steps:
+            env = PastAware(env, self.env.past.steps)
         vector = isinstance(env, gym.vector.VectorEnv)
         gamma = self.algorithm.gamma
         if isinstance(self.algorithm, SRM):
