@@ -99,7 +99,7 @@ def test_agents_that_are_shown_what_they_earned_are_shown_the_last_step_by_defau
 
 
 def test_an_agent_without_rewards_in_mind_is_wrapped_as_well():
-    agent = ds.QRDQN("CartPole-v1", past_steps=1, **SMALL).learn(500)
+    agent = ds.QRDQN("CartPole-v1", past_steps=1, **SMALL).learn(100)
     observation, _ = agent.wrap().reset(seed=0)
     assert observation.shape == (4 + 4 + 2,)
     assert agent.predict(observation)[0] in (0, 1)
@@ -131,7 +131,7 @@ def test_a_network_that_was_made_for_fewer_numbers_is_refused_with_their_number(
 
 @pytest.mark.parametrize("env", [Masked, Assorted])
 def test_masks_and_observations_of_several_kinds_go_together_with_the_past(env):
-    agent = ds.QRCVaR(env(), risk="cvar(0.5)", past_steps=2, **SMALL).learn(1000)
+    agent = ds.QRCVaR(env(), risk="cvar(0.5)", past_steps=2, **SMALL).learn(100)
     wrapped = agent.wrap(env())
     observation, info = wrapped.reset(seed=0)
     assert observation.shape == agent.policy.observation_space.shape
@@ -179,6 +179,6 @@ def test_episodes_for_stable_baselines_habits_are_played_with_the_past():
 
 def test_an_explanation_shows_the_environments_own_numbers_alone():
     own = ds.PastAware(gym.make("CartPole-v1"))
-    agent = ds.QRSRM(own, risk="cvar(0.5)", **SMALL).learn(500)
+    agent = ds.QRSRM(own, risk="cvar(0.5)", **SMALL).learn(100)
     told = ds.explain(agent, env=own, episode_seed=1, checks=0)
     assert len(told.steps[0].observation) == 4 + 4 + 2
