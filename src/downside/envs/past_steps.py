@@ -17,8 +17,7 @@ from jaxtyping import Float
 from downside.envs.augment import append_to_box
 from downside.envs.flatten import flat_space, flatten, flatten_batch
 from downside.envs.memory import LARGEST
-from downside.envs.vector_face import reset_mask
-from downside.envs.vector_wrappers import autoreset_mode, with_final
+from downside.envs.vector_wrappers import autoreset_mode, reset_some, with_final
 
 
 @dataclasses.dataclass(frozen=True)
@@ -170,11 +169,8 @@ class VectorPastAware(VectorWrapper[np.ndarray, Any, Any, Any, np.ndarray]):
         self, *, seed: Any = None, options: dict[str, Any] | None = None
     ) -> tuple[Float[np.ndarray, "n d"], dict[str, Any]]:
         """Start episodes with nothing before them, in those copies that are reset."""
-        chosen = reset_mask(options, self.num_envs)
-        # Gymnasium's own vector environments take the mask out of the dictionary they are given.
-        passed_on = None if options is None else dict(options)
-        observations, infos = self.env.reset(seed=seed, options=passed_on)
-        self._restart(np.ones(self.num_envs, bool) if chosen is None else chosen)
+        observations, infos, chosen = reset_some(self.env, seed, options)
+        self._restart(chosen)
         return self._observe(flatten_batch(self.env, observations)), infos
 
     def step(

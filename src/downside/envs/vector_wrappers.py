@@ -41,11 +41,8 @@ class _VectorAware(VectorWrapper[np.ndarray, Any, Any, Any, np.ndarray], Generic
         self, *, seed: Any = None, options: dict[str, Any] | None = None
     ) -> tuple[Float[np.ndarray, "n d"], dict[str, Any]]:
         """Start episodes with a fresh memory, in those copies that are reset."""
-        chosen = reset_mask(options, self.num_envs)
-        # Gymnasium's own vector environments take the mask out of the dictionary they are given.
-        passed_on = None if options is None else dict(options)
-        observations, infos = self.env.reset(seed=seed, options=passed_on)
-        self._restart(np.ones(self.num_envs, bool) if chosen is None else chosen)
+        observations, infos, chosen = reset_some(self.env, seed, options)
+        self._restart(chosen)
         return self._observe(observations), infos
 
     def step(
@@ -106,6 +103,17 @@ class VectorTargetAware(_VectorAware[TargetMemory]):
     def set_target(self, b: float) -> None:
         """Use another target for the episodes that start from now on."""
         self.memory = TargetMemory(self.memory.gamma, b, self.memory.reward_scale)
+
+
+def reset_some(
+    env: VectorEnv, seed: Any, options: dict[str, Any] | None
+) -> tuple[Any, dict[str, Any], Bool[np.ndarray, " n"]]:
+    """What `env.reset` returns, and which copies it resets."""
+    chosen = reset_mask(options, env.num_envs)
+    # Gymnasium's own vector environments take the mask out of the dictionary they are given.
+    passed_on = None if options is None else dict(options)
+    observations, infos = env.reset(seed=seed, options=passed_on)
+    return observations, infos, np.ones(env.num_envs, bool) if chosen is None else chosen
 
 
 def with_final(

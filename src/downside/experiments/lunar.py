@@ -174,10 +174,10 @@ def _train(options: Options, preset: str) -> Mapping[str, str]:
 
 def _of_today(plan: _Plan, found: Sequence[Row]) -> Sequence[Row]:
     """The rows of agents with today's settings: others must not be averaged with them."""
-    there = [name for name in ROWS if any(row["row"] == name for row in found)]
-    seeds = sorted({int(row["seed"]) for row in found})
     if not found:
         return found
+    there = [name for name in ROWS if any(row["row"] == name for row in found)]
+    seeds = sorted({int(row["seed"]) for row in found})
     keys = {cell.key for cell in read_study(plan.study(there, seeds)).cells}
     return [row for row in found if row.get("settings") in keys]
 
