@@ -396,7 +396,8 @@ def test_a_folder_without_a_checkpoint_is_told(tmp_path):
         ds.load(tmp_path)
 
 
-BEFORE_6 = {"past_steps": 0}
+BEFORE_7 = {"averaging": 0.0}
+BEFORE_6 = {**BEFORE_7, "past_steps": 0}
 BEFORE_5 = {**BEFORE_6, "least_discount": 0.0}
 BEFORE_4 = {**BEFORE_5, "trials": 0}
 BEFORE_3 = {**BEFORE_4, "ensemble": 1, "exchange": 0.0, "discreet": False, "tie_break": 0.0}
@@ -410,6 +411,7 @@ BEFORE_3 = {**BEFORE_4, "ensemble": 1, "exchange": 0.0, "discreet": False, "tie_
         (3, "QRSRM", {"ensemble": 2, "discreet": True, **BEFORE_4}),
         (4, "QRSRM", {"n_steps": 10, "trials": 0, **BEFORE_5}),
         (5, "QRSRM", {"least_discount": 0.05, **BEFORE_6}),
+        (6, "QRSRM", {"past_steps": 1, **BEFORE_7}),
     ],
 )
 def test_a_checkpoint_of_an_older_schema_is_read(schema, kind, then):

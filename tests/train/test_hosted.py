@@ -336,7 +336,17 @@ def kept_of(windows):
     for step, window in enumerate(windows):
         networks = jax.tree.map(lambda leaf, n=step: leaf * 0 + n, run.learner.networks)
         _, kept, _, _ = outer_step(
-            program, agent._algorithm, networks, run.goal, yes, kept, run.key, window, yes, yes
+            program,
+            agent._algorithm,
+            run.learner.networks,
+            networks,
+            run.goal,
+            yes,
+            kept,
+            run.key,
+            window,
+            yes,
+            yes,
         )
         accepted.append(float(jax.tree.leaves(kept.networks)[0].ravel()[0]) == step)
     return accepted, float(kept.value)

@@ -157,6 +157,11 @@ class Settings:
     """Environment steps of these episodes, about and at most, as a share of those of the run. They
     come on top of them."""
 
+    averaging: float = 0.0
+    """Share of the run, at its end, of which the average is kept: of the weights of the networks
+    after each outer step. Policies that are alike in value fail in different episodes, and their
+    average in fewer of them. Only where nothing can be simulated; 0: the networks as they are."""
+
     total_timesteps: int = 768_000
     """Environment steps of a run, unless `learn` says otherwise."""
 
@@ -218,6 +223,7 @@ PAPER: Mapping[str, Any] = {
     "neutral_fraction": 0.1,
     "distribution_fraction": 0.0,
     "trials": 0,
+    "averaging": 0.0,
     "total_timesteps": 500_000,
 }
 """What the paper states (quantiles, batch, layers, learning rate, γ), completed by the customs of
@@ -347,6 +353,7 @@ _REAL: Mapping[str, tuple[float, float, bool]] = {
     "neutral_fraction": (0.0, 1.0, True),
     "distribution_fraction": (0.0, math.inf, True),
     "trial_share": (0.0, math.inf, False),
+    "averaging": (0.0, 1.0, True),
 }
 """Real numbers, with their range and whether the lower end belongs to it."""
 
@@ -357,6 +364,7 @@ _LATER: Mapping[str, Any] = {
     "least_discount": 0.0,
     "tie_break": 0.0,
     "trials": 0,
+    "averaging": 0.0,
 }
 """Settings that were added after results had been written, as runs from before them are."""
 

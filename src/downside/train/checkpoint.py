@@ -19,7 +19,7 @@ import safetensors.numpy
 
 from downside._files import whole_file
 
-SCHEMA = 6
+SCHEMA = 7
 """Version of what is written here; raised when files of the one before need another reading."""
 SUFFIX = ".safetensors"
 _LARGEST_ABOUT = 64 * 2**20
@@ -87,7 +87,9 @@ def _upgraded(
     if about["schema"] >= SCHEMA:
         return arrays, about
     try:
-        settings = {"past_steps": 0, **about["settings"]}
+        settings = {"averaging": 0.0, **about["settings"]}
+        if about["schema"] < 6:
+            settings = {"past_steps": 0, **settings}
         if about["schema"] < 5:
             settings = {"least_discount": 0.0, "trials": 0, "trial_share": 1.0, **settings}
         if about["schema"] < 4 and ".episodes.rows" in arrays:  # not in JAX

@@ -22,6 +22,7 @@ from jaxtyping import Array, Bool, Int, Key
 
 from downside.agents.algorithm import AbstractAlgorithm
 from downside.agents.settings import Settings
+from downside.train.averaging import averaged
 from downside.train.host import EnvironmentFaultError, Host
 from downside.train.host_memory import HostReplay, Ring, Samples
 from downside.train.hosted_compiled import awaited, compiled_round, outer_step
@@ -212,11 +213,13 @@ class HostedLoop:
         window = np.quantile(returns, ranks, method="inverted_cdf").astype(np.float32)
         # While actions are still mostly random, returns say little about the policy.
         judged = progress > settings.exploration_fraction and len(returns) == WINDOW
-        policy = Kept(run.learner.networks, run.goal, run.kept.value)
+        average, acting = averaged(run.average, run.learner.networks, progress, settings)
+        policy = Kept(acting, run.goal, run.kept.value)
         goal, kept, value, predicted = outer_step(
             with_starts(program, run),
             algorithm,
             run.learner.networks,
+            acting,
             run.goal,
             run.has_goal,
             run.kept,
@@ -230,15 +233,17 @@ class HostedLoop:
             length = float(lengths.mean())
             kept, trials = self._try_out(program, algorithm, run, policy, kept, length)
         run = eqx.tree_at(
-            lambda one: (one.goal, one.kept, one.trials, one.has_goal, one.spread),
+            lambda one: (one.goal, one.kept, one.trials, one.average, one.has_goal, one.spread),
             run,
             (
                 goal,
                 kept,
                 trials,
+                average,
                 run.has_goal | (progress >= settings.neutral_fraction),
                 jnp.maximum(jnp.asarray(window.std()), 1e-6),
             ),
+            is_leaf=lambda one: one is None,  # where there is no average
         )
         metrics = {
             "timesteps": float(run.rounds) * program.timesteps_per_round,

@@ -12,6 +12,7 @@ from downside._random import stream
 from downside.agents.algorithm import AbstractAlgorithm, Goal
 from downside.agents.learner import Learner, make_learner, make_networks, with_scale
 from downside.agents.networks import Scale, input_spread
+from downside.train.averaging import Average
 from downside.train.host import Host, HostCore, HostState
 from downside.train.host_memory import HostReplay, Ring, Samples
 from downside.train.program import Kept, Program
@@ -43,6 +44,8 @@ class HostedRun(eqx.Module):
     starts: Ring
     start_masks: Ring
     trials: Trials
+    average: Average | None
+    """Of the networks in the last part of the run, if there is to be one."""
 
 
 def blank(program: Program, algorithm: AbstractAlgorithm, key: Key[Array, ""]) -> HostedRun:
@@ -73,6 +76,7 @@ def blank(program: Program, algorithm: AbstractAlgorithm, key: Key[Array, ""]) -
         starts=Ring.empty(_STARTS, (own,), np.float32),
         start_masks=Ring.empty(_STARTS, (core.num_actions,), bool),
         trials=Trials.none(),
+        average=Average.none(networks, settings),
     )
 
 

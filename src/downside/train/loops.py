@@ -13,6 +13,7 @@ from downside._random import stream
 from downside.agents import AbstractAlgorithm
 from downside.agents.learner import Learner, make_learner
 from downside.train import fused
+from downside.train.averaging import Average
 from downside.train.hosted import HostedLoop
 from downside.train.hosted_run import HostedRun, blank, episode_seed
 from downside.train.program import Program, Run
@@ -101,10 +102,12 @@ class GymnasiumLoop(HostedLoop):
     def start_over(self, program: Program, run: HostedRun) -> HostedRun:
         """Another stream of randomness, and fresh optimisers."""
         fresh, zero = _fresh(program, run.learner), np.zeros((), np.int64)
+        average = Average.none(run.learner.networks, program.settings)
         return eqx.tree_at(
-            lambda one: (one.learner, one.rounds, one.trials, one.key),
+            lambda one: (one.learner, one.rounds, one.trials, one.average, one.key),
             run,
-            (fresh, zero, Trials.none(), stream(run.key, "again")),
+            (fresh, zero, Trials.none(), average, stream(run.key, "again")),
+            is_leaf=lambda one: one is None,  # where there is no average
         )
 
     def skeleton(self, program: Program, algorithm: AbstractAlgorithm) -> Any:

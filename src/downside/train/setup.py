@@ -27,6 +27,7 @@ _NOT_IN_JAX: Mapping[str, tuple[Any, ...]] = {
     "past_steps": (0,),
     "least_discount": (0.0,),
     "trials": (0,),
+    "averaging": (0.0,),
     "outer": ("simulated", "learned"),
 }
 """What is left where it can."""
