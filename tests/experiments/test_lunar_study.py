@@ -60,7 +60,7 @@ def test_landers_with_other_steps_or_settings_are_others(monkeypatch, tmp_path):
     assert len(swept) == 2
     # The table has few updates for each step; another number of steps, the preset as it is.
     usual, other = (plan.cells[0] for plan in plans)
-    assert (usual.total_timesteps, other.total_timesteps) == (2_000_000, 1000)
+    assert (usual.total_timesteps, other.total_timesteps) == (2_500_000, 1000)
     names = ("num_envs", "updates_per_step", "buffer_size", "least_discount", "past_steps")
     names = (*names, "averaging")
     assert [usual.settings[name] for name in names] == [32, 1, 400_000, 0.0, 1, 0.4]

@@ -28,7 +28,7 @@ from downside.train import load
 
 ENVIRONMENT = "downside/WindyLunarLander-v0"
 GAMMA, EPISODES = 0.99, 1_000
-TIMESTEPS: Mapping[str, int] = {"default": 2_000_000, "paper": 500_000}
+TIMESTEPS: Mapping[str, int] = {"default": 2_500_000, "paper": 500_000}
 SETTINGS: Mapping[str, Mapping[str, Any]] = {
     "default": {
         "num_envs": 32,
