@@ -151,8 +151,9 @@ def test_landers_for_the_tail_are_compared_with_qr_dqn_of_their_seed(tmp_path):
     ]
     write_rows(tmp_path / "lunar-lander-default.csv", rows)
     text = Page(tmp_path, tmp_path / "page.md").text()
-    assert "| careful less QR-DQN, 2 seeds |" in text
-    assert "| difference | +3.0 [+3.0, +3.0] |" in text  # the mean of 1, 2 and 6
+    assert "| less QR-DQN, 2 seeds |" in text
+    assert "| the mean of all three | +3.0 [+3.0, +3.0] |" in text  # of 1, 2 and 6
+    assert "| QR-SRM cvar(0.2) | +2.0 [+2.0, +2.0] |" in text
 
 
 def test_cvar_at_any_level_comes_from_the_returns_that_are_there(tmp_path):

@@ -5,18 +5,17 @@ import os
 import re
 from collections.abc import Sequence
 from pathlib import Path
-from statistics import fmean
 
 from jinja2 import StrictUndefined, Template
 
 from downside.experiments import _md, example1, example2, example3, put, quantiles, spectra
 from downside.experiments._agreement import agreement
-from downside.experiments._book import Book, difference, mean_range, seconds
+from downside.experiments._book import Book, seconds
 from downside.experiments._claims import CLAIMS, judge
 from downside.experiments._cost import SCORINGS
+from downside.experiments._lander import beside_sb3, what_caution_does
 from downside.experiments._paper import PaperTable, example3_levels, paper_table
-from downside.experiments._rows import Row, read_about, read_rows, select
-from downside.experiments.lunar import MEASURES, ROWS, SB3, SB3_TIMESTEPS
+from downside.experiments._rows import read_about, read_rows, select
 
 PRESETS = ("default", "paper")
 STUDIES = {
@@ -211,69 +210,9 @@ class Page:
                 lines.append([row.replace("*", r"\*"), *cells])
             said = f"preset {preset} (the paper's figures)"
             parts += ["", _md.table((said, *(f"`{one}`" for one in table.measures)), lines)]
-        parts += self._what_caution_does()
-        parts += self._beside_sb3()
+        parts += what_caution_does(self.book)
+        parts += beside_sb3(self.book, self.folder)
         return "\n".join(parts)
-
-    def _what_caution_does(self) -> list[str]:
-        """All landers for the tail together, less QR-DQN of the same seed."""
-        cells, seeds = [], 0
-        for measure in MEASURES:
-            where = ("lunar", "default")
-            careful = [self.book.by_seed(*where, f"QR-SRM {one}", measure) for one in MEASURES[1:]]
-            neutral = self.book.by_seed(*where, "QR-DQN", measure)
-            shared = set(neutral).intersection(*careful)
-            ours = {seed: fmean(one[seed] for one in careful) for seed in sorted(shared)}
-            if not ours:
-                return []
-            found = difference(ours, neutral)
-            cells.append(_md.signed(found, 1))
-            seeds = found.seeds
-        said = f"careful less QR-DQN, {seeds} seeds"
-        return [
-            "",
-            "What caution does: the mean of the three landers that look at the tail (`cvar(0.5)`, "
-            "`cvar(0.2)`, half and half), less QR-DQN, which starts as the same run:",
-            "",
-            _md.table((said, *(f"`{one}`" for one in MEASURES)), [["difference", *cells]]),
-        ]
-
-    def _beside_sb3(self) -> list[str]:
-        """QR-DQN at the number of steps at which there is something to compare it with."""
-        rows = self.book.rows("lunar", "default", f"-{SB3_TIMESTEPS}")
-        peers = select(read_rows(self.folder / "lunar-lander-sb3.csv"), timesteps=SB3_TIMESTEPS)
-        there = {row["row"] for row in rows}
-        lines = [
-            [name.replace("*", r"\*"), *(self._range(rows, row=name, measure=one) for one in SB3)]
-            for name in ROWS
-            if name == "QR-DQN" or name in there
-        ]
-        if peers:
-            name = "stable-baselines3-contrib (`make peers-lander`)"
-            lines.append([name, *(self._range(peers, measure=one) for one in SB3)])
-        earlier = "stable-baselines3-contrib, an earlier run"
-        lines.append([earlier, *(f"{value}" for value in SB3.values())])
-        header = (f"{SB3_TIMESTEPS:,} steps", *(f"`{measure}`" for measure in SB3))
-        seeds = len({row["seed"] for row in rows})
-        return [
-            "",
-            "What a user would take instead is QR-DQN of stable-baselines3-contrib (three layers "
-            "of 128, 50 quantiles, batches of 128, learning rate 1.5e-3 declining to 0, an update "
-            "for four steps); the earlier run is not part of this repository. Ours "
-            f"after as many steps, {seeds} seeds, with the preset as it comes (`downside reproduce "
-            f"lunar --preset default --timesteps {SB3_TIMESTEPS}`):",
-            "",
-            _md.table(header, lines),
-        ]
-
-    @staticmethod
-    def _range(rows: Sequence[Row], **wanted: str) -> str:
-        """The mean of these rows over seeds, with its interval."""
-        own = select(rows, **wanted)
-        if not own:
-            return "not yet run"
-        errors = [float(row["standard_error"]) for row in own if row.get("standard_error")]
-        return _md.interval(mean_range([float(row["value"]) for row in own], errors), 1, seeds=3)
 
     def _runs(self) -> str:
         """Everything there is in the folder, with the command that made it."""
