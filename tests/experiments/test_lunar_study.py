@@ -61,10 +61,11 @@ def test_landers_with_other_steps_or_settings_are_others(monkeypatch, tmp_path):
     # The table has few updates for each step; another number of steps, the preset as it is.
     usual, other = (plan.cells[0] for plan in plans)
     assert (usual.total_timesteps, other.total_timesteps) == (2_500_000, 1000)
-    names = ("num_envs", "updates_per_step", "buffer_size", "least_discount", "past_steps")
-    names = (*names, "averaging")
-    assert [usual.settings[name] for name in names] == [32, 1, 400_000, 0.0, 1, 0.4]
-    assert [other.settings[name] for name in names] == [8, 2, 300_000, 0.05, 0, 0.0]
+    names = ("num_envs", "updates_per_step", "buffer_size", "least_discount")
+    assert [usual.settings[name] for name in names] == [32, 1, 400_000, 0.0]
+    assert [other.settings[name] for name in names] == [8, 2, 300_000, 0.05]
+    assert [usual.settings[name] for name in ("past_steps", "averaging")] == [1, 0.4]
+    assert [other.settings[name] for name in ("past_steps", "averaging")] == [0, 0.0]
     assert len(read_rows(tmp_path / "lunar-lander-default-1000.csv")) == 4
     rows = read_rows(tmp_path / "lunar-lander-default.csv")
     write_rows(

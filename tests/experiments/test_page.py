@@ -149,7 +149,8 @@ def test_landers_for_the_tail_are_compared_with_qr_dqn_of_their_seed(tmp_path):
         for seed in (0, 1)
         for measure in SB3
     ]
-    write_rows(tmp_path / "lunar-lander-default.csv", rows)
+    alone = {**rows[0], "seed": 2, "value": 99.0}  # that no other row has
+    write_rows(tmp_path / "lunar-lander-default.csv", [*rows, alone])
     text = Page(tmp_path, tmp_path / "page.md").text()
     assert "| less QR-DQN, 2 seeds |" in text
     assert "| the mean of all three | +3.0 [+3.0, +3.0] |" in text  # of 1, 2 and 6

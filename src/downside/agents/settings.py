@@ -159,8 +159,10 @@ class Settings:
 
     averaging: float = 0.0
     """Share of the run, at its end, of which the average is kept: of the weights of the networks
-    after each outer step. Policies that are alike in value fail in different episodes, and their
-    average in fewer of them. Only where nothing can be simulated; 0: the networks as they are."""
+    after each outer step, none from before `neutral_fraction` of the run. Policies that are alike
+    in value fail in different episodes, and their average in fewer of them. As for any policy, the
+    last episodes of training or trials decide whether it is kept. Only where nothing can be
+    simulated; 0: the networks as they are."""
 
     total_timesteps: int = 768_000
     """Environment steps of a run, unless `learn` says otherwise."""

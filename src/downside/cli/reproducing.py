@@ -38,7 +38,7 @@ class Reproduce:
     only: tuple[str, ...] = ()
     """Parts of the names of the agents to train, such as QR-DQN; the others are left out."""
     timesteps: int | None = None
-    """Environment steps of each lunar lander, 1,000,000 (default) and 500,000 (paper) if not given;
+    """Environment steps of each lunar lander, 2,500,000 (default) and 500,000 (paper) if not given;
     others get a table of their own, with the settings of the preset alone."""
     results: Path | None = None
     """Where results are read and written: `results`, or `runs/quick` with --quick."""

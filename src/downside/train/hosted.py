@@ -213,13 +213,13 @@ class HostedLoop:
         window = np.quantile(returns, ranks, method="inverted_cdf").astype(np.float32)
         # While actions are still mostly random, returns say little about the policy.
         judged = progress > settings.exploration_fraction and len(returns) == WINDOW
-        average, acting = averaged(run.average, run.learner.networks, progress, settings)
-        policy = Kept(acting, run.goal, run.kept.value)
+        average, to_keep = averaged(run.average, run.learner.networks, progress, settings)
+        policy = Kept(to_keep, run.goal, run.kept.value)
         goal, kept, value, predicted = outer_step(
             with_starts(program, run),
             algorithm,
             run.learner.networks,
-            acting,
+            to_keep,
             run.goal,
             run.has_goal,
             run.kept,

@@ -193,7 +193,7 @@ def outer_step(
     program: Program,
     algorithm: AbstractAlgorithm,
     networks: Networks,
-    acting: Networks,
+    to_keep: Networks,
     goal: Goal,
     has_goal: Bool[Array, ""],
     kept: Kept,
@@ -204,7 +204,8 @@ def outer_step(
 ) -> tuple[Goal, Kept, Float[Array, ""], Float[Array, ""]]:
     """The next goal, the policy to keep, and the value of the present one.
 
-    The policy is that of the networks it is `acting` by: those that learn, or their average.
+    The value is that of the last episodes, which the networks that learn have played; the policy
+    has those that are `to_keep`, the same or their average.
     """
     value = algorithm.objective.value(window)
     moved, predicted = learned_goal(program, algorithm, networks, goal, has_goal, key)
@@ -217,5 +218,5 @@ def outer_step(
     better = ~judged | (value >= kept.value - _CLEARLY * error)
     # Until policies are judged the latest one is kept, at no value: any that is judged beats it.
     # The bar is the best value so far: it must not sink with those that came close to it.
-    candidate = Kept(acting, goal, jnp.where(judged, jnp.maximum(value, kept.value), -jnp.inf))
+    candidate = Kept(to_keep, goal, jnp.where(judged, jnp.maximum(value, kept.value), -jnp.inf))
     return where(due, moved, goal), where(better, candidate, kept), value, predicted

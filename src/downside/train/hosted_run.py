@@ -76,7 +76,7 @@ def blank(program: Program, algorithm: AbstractAlgorithm, key: Key[Array, ""]) -
         starts=Ring.empty(_STARTS, (own,), np.float32),
         start_masks=Ring.empty(_STARTS, (core.num_actions,), bool),
         trials=Trials.none(),
-        average=Average.none(networks, settings),
+        average=Average.begin(networks, settings),
     )
 
 
@@ -140,10 +140,14 @@ def host_core(host: Host) -> HostCore:
 def without_values(run: HostedRun) -> HostedRun:
     """The run with nothing known of what policies are worth."""
     unknown = jnp.asarray(-jnp.inf, run.kept.value.dtype)
+    average = run.average
+    if average is not None:  # of what was learned for other episodes
+        average = Average(average.networks, np.zeros_like(average.count))
     return eqx.tree_at(
-        lambda one: (one.kept.value, one.episodes, one.trials),
+        lambda one: (one.kept.value, one.episodes, one.trials, one.average),
         run,
-        (unknown, _no_episodes(), Trials.none()),
+        (unknown, _no_episodes(), Trials.none(), average),
+        is_leaf=lambda one: one is None,
     )
 
 

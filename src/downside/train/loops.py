@@ -102,7 +102,7 @@ class GymnasiumLoop(HostedLoop):
     def start_over(self, program: Program, run: HostedRun) -> HostedRun:
         """Another stream of randomness, and fresh optimisers."""
         fresh, zero = _fresh(program, run.learner), np.zeros((), np.int64)
-        average = Average.none(run.learner.networks, program.settings)
+        average = Average.begin(run.learner.networks, program.settings)
         return eqx.tree_at(
             lambda one: (one.learner, one.rounds, one.trials, one.average, one.key),
             run,

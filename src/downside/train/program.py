@@ -29,7 +29,7 @@ class Kept(eqx.Module):
     value: Float[Array, ""]
     """The risk measure's value of it, in the episodes that all iterates are measured in; in a
     hosted run, in its trial, or without trials of the best so far, which it may fall short of by
-    what the episodes cannot tell."""
+    what the episodes cannot tell, and which is that of no average (`averaging`)."""
 
 
 class Run(eqx.Module):
