@@ -169,8 +169,10 @@ def test_the_policy_of_a_run_is_the_average_of_its_last_networks(monkeypatch, tm
     assert not all_equal(*seen[-1])
     # It is in the checkpoint, and goes on from there.
     middle = ds.load(tmp_path / "checkpoint-000000000350", Noisy())
-    assert count_of(run_of(middle)) == 2
-    assert all_equal(weights(run_of(middle).average.networks), seen[13][1])
+    average = run_of(middle).average
+    assert average is not None
+    assert average.count == 2
+    assert all_equal(weights(average.networks), seen[13][1])
     middle.resume()
     assert count_of(run_of(middle)) == count_of(run_of(agent)) == 4
     # In another environment, after a new start or a new end it is another one.

@@ -12,17 +12,16 @@ from downside.experiments.lunar import MEASURES, ROWS, SB3, SB3_TIMESTEPS
 
 def what_caution_does(book: Book) -> list[str]:
     """The landers for the tail, together and each, less QR-DQN of the same seed."""
-    careful, lines = MEASURES[1:], []
-    rows = ("QR-DQN", *(f"QR-SRM {one}" for one in careful))
+    careful, lines = [f"QR-SRM {one}" for one in MEASURES[1:]], []
     values = {
         (row, measure): book.by_seed("lunar", "default", row, measure)
-        for row in rows
+        for row in ("QR-DQN", *careful)
         for measure in MEASURES
     }
     seeds = sorted(set.intersection(*map(set, values.values())))
     if not seeds:
         return []
-    for some in (rows[1:], *((one,) for one in rows[1:])):
+    for some in (careful, *([one] for one in careful)):
         cells = []
         for measure in MEASURES:
             ours = {seed: fmean(values[one, measure][seed] for one in some) for seed in seeds}
