@@ -85,6 +85,11 @@ def test_landers_with_other_settings_are_not_left_beside_those_of_today(monkeypa
     write_rows(path, [{**row, "settings": "old"} if row["seed"] == "1" else row for row in rows])
     lunar.main(Options(**only, seeds=(2,)))
     assert {row["seed"] for row in read_rows(path)} == {"0", "2"}
+    about = path.with_suffix(".json")
+    about.write_text(about.read_text().replace('"python": "', '"python": "old-'))
+    write_rows(path, [{**row, "settings": "old"} for row in read_rows(path)])
+    lunar.main(Options(**only, seeds=(3,)))
+    assert "old-" not in about.read_text()
 
 
 def test_landers_that_fail_are_told_of_and_the_others_are_kept(monkeypatch, tmp_path, capsys):

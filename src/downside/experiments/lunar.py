@@ -166,6 +166,8 @@ def _train(options: Options, preset: str) -> Mapping[str, str]:
         new = _values(made)
         with locked(path):  # another command may be writing others
             found = _of_today(plan, read_rows(path))
+            if not found:  # nor is it said any more what made the others
+                path.with_suffix(".json").unlink(missing_ok=True)
             for own in new:
                 found = [*without_agent(found, own[0], "row", "seed"), *own]
             if found:
