@@ -337,7 +337,7 @@ DAMAGE = [
     (one_bit, "its digest does not match"),
     (foreign, "not one that Downside wrote"),
     (text_changed, "its digest does not match"),
-    (newer, r"has schema 99; this version of Downside reads up to 6\. Upgrade"),
+    (newer, r"has schema 99; this version of Downside reads up to 7\. Upgrade"),
     (no_schema, "does not say which schema it has, got 'import os'"),
     (no_json, "is no JSON"),
     (another_class, "an agent of class 'os.system', which is none of QRSRM, QRCVaR"),

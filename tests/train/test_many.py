@@ -41,7 +41,15 @@ def test_agents_come_in_the_order_of_measures_and_seeds(many):
     assert [one.num_timesteps for one in many] == [TWO] * 6
 
 
-@pytest.mark.parametrize(("index", "risk", "seed"), [(0, 0, 0), (2, 1, 0), (3, 1, 1), (5, 2, 1)])
+@pytest.mark.parametrize(
+    ("index", "risk", "seed"),
+    [
+        pytest.param(0, 0, 0, marks=pytest.mark.long),
+        pytest.param(2, 1, 0, marks=pytest.mark.long),
+        (3, 1, 1),
+        (5, 2, 1),
+    ],
+)
 def test_each_is_what_it_would_be_alone(many, index, risk, seed):
     # The measures have 0, 1 and 64 levels: together they are padded to the longest.
     alone = ds.QRSRM(ENV, risk=RISKS[risk], seed=seed, **TINY).learn(TWO)
