@@ -42,7 +42,7 @@ SETTINGS: Mapping[str, Mapping[str, Any]] = {
 }
 """What the table adds to a preset. The simulator is fast: with an eighth of the updates for each
 step there can be many more steps; after a million, caution could not be told from chance. At the
-end of such long runs the average of the last networks is kept (`averaging`). Episodes are not cut off
+end of such long runs the average of the last networks is kept (`averaging`). No episode is cut off
 in it (`least_discount`): that came later, and was measured in short runs alone. All agents see how
 the observation has just changed (`past_steps`), QR-DQN and QR-iCVaR too, which do not by default:
 or they would differ in more than the measure."""
