@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 WORKERS ?= 2
 
-.PHONY: demo test test-long lint format types unit docs bench bench-update bench-hosted bench-overhead peers-lander clean
+.PHONY: demo test test-long lint format types unit docs bench bench-update bench-gymnasium bench-overhead peers-lander clean
 
 demo: .venv/.installed
 	$(BIN)/downside reproduce example1
@@ -40,8 +40,8 @@ bench: .venv/.installed
 bench-update: .venv/.installed .venv-bench/.installed
 	$(BIN)/python benchmarks/update.py
 
-bench-hosted: .venv/.installed-dev .venv-bench/.installed
-	$(BIN)/python benchmarks/hosted.py
+bench-gymnasium: .venv/.installed-dev .venv-bench/.installed
+	$(BIN)/python benchmarks/gymnasium_speed.py
 
 peers-lander: .venv-bench/.installed
 	.venv-bench/bin/python benchmarks/peers_lander.py

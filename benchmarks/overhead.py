@@ -1,4 +1,4 @@
-"""What logging and checkpoints cost: a fused run with them against the bare loop, in one run.
+"""What logging and checkpoints cost: a compiled run with them against the bare loop, in one run.
 
     python benchmarks/overhead.py
 
@@ -14,29 +14,28 @@ import time
 import jax
 
 import downside as ds
-from downside.train import fused
+from downside.train import jax_program
 
 ENV = "downside/MeanReversion-v0"
 
 
 def make() -> ds.Agent:
     """The default agent."""
-    return ds.QRSRM(ENV, risk="cvar(0.5)", distribution_fraction=0.0)
+    return ds.QRSRM(ENV, risk="cvar(0.5)", evaluation_fraction=0.0)
 
 
 def bare(steps: int) -> float:
     """Seconds of the compiled steps alone."""
     agent = make()
-    agent._plan(steps)
-    program, algorithm = agent._program, agent._algorithm
-    assert program is not None
-    run = fused.begin(program, algorithm, jax.random.key(0))
-    run, metrics = jax.block_until_ready(fused.advance(program, algorithm, run))  # compiles
+    driver = agent._driver
+    spec, algorithm = driver.plan(steps), driver.algorithm
+    state, _ = jax_program.init(spec, algorithm, jax.random.key(0))
+    state, metrics = jax.block_until_ready(jax_program.chunk(spec, algorithm, state))  # compiles
     begin = time.perf_counter()
-    for _ in range(program.chunks - 1):
-        run, metrics = fused.advance(program, algorithm, run)
+    for _ in range(spec.chunks - 1):
+        state, metrics = jax_program.chunk(spec, algorithm, state)
         jax.block_until_ready(metrics)
-    return (time.perf_counter() - begin) / (program.chunks - 1)
+    return (time.perf_counter() - begin) / (spec.chunks - 1)
 
 
 def whole(steps: int, every: float) -> float:

@@ -31,7 +31,7 @@ import downside as ds
 from downside._files import write_text
 from downside._machine import cores
 from downside.experiments._rows import Row, read_rows, write_about, write_rows
-from downside.train.program import DISTRIBUTION_CHUNK
+from downside.train.state import FIT_CHUNK
 
 ENV = "downside/MeanReversion-v0"
 ROOT = Path(__file__).parents[1]
@@ -51,10 +51,10 @@ SEEDS = 5
 CACHE = "JAX_COMPILATION_CACHE_DIR"
 CHUNKS = 2
 """Outer steps of a shortened run: enough for what is timed to be agents side by side."""
-SHORT: dict[str, Any] = {"distribution_fraction": 0.0}
+SHORT: dict[str, Any] = {"evaluation_fraction": 0.0}
 """Of a shortened run: what follows the last update is as long as those updates, and left out."""
 TINY: dict[str, Any] = {
-    "hidden": (16, 16),
+    "hidden_sizes": (16, 16),
     "quantiles": 5,
     "num_envs": 8,
     "batch_size": 8,
@@ -113,7 +113,7 @@ def measure(part: str, risks: Sequence[str], seeds: int, chunks: int, **argument
 
 
 def _bytes(agent: ds.Agent) -> int:
-    leaves = [leaf for leaf in jax.tree.leaves(agent._run) if eqx.is_array(leaf)]
+    leaves = [leaf for leaf in jax.tree.leaves(agent._driver.state) if eqx.is_array(leaf)]
     return sum(leaf.size * 4 for leaf in leaves)
 
 
@@ -237,11 +237,11 @@ def most_memory() -> float:
 
 def full_updates() -> int:
     """Updates of a whole run with the default settings, with those of the final distribution."""
-    settings = ds.Settings()
+    settings = ds.SimulatorSettings()
     per_chunk = settings.outer_interval // settings.updates_per_step * settings.num_envs
     updates = round(settings.total_timesteps / per_chunk) * settings.outer_interval
-    after = math.ceil(settings.distribution_fraction * updates / DISTRIBUTION_CHUNK)
-    return updates + after * DISTRIBUTION_CHUNK
+    after = math.ceil(settings.evaluation_fraction * updates / FIT_CHUNK)
+    return updates + after * FIT_CHUNK
 
 
 def summary(rows: list[Row], at_a_time: int) -> dict[str, float]:

@@ -18,8 +18,7 @@ import equinox as eqx
 import jax
 
 import downside as ds
-from downside.train import fused
-from downside.train.program import make_program
+from downside.train import jax_program
 
 RISKS = {"torch-cvar": "cvar(0.5)", "torch-dense": "exponential(4)"}
 UPDATES = 20
@@ -34,24 +33,24 @@ def ours(risk: str, quantiles: int) -> Callable[[], float]:
         quantiles=quantiles,
         updates_per_step=UPDATES,
     )
-    program = make_program(agent._core, agent.settings, agent._make_trunk, 500_000)
-    run = fused.begin(program, agent._algorithm, jax.random.key(0))
+    spec, algorithm = agent._driver.plan(500_000), agent._driver.algorithm
+    state, _ = jax_program.init(spec, algorithm, jax.random.key(0))
     # h as it is in the middle of a run.
-    goal = agent._algorithm.learned_outer_step(
-        run.goal,
+    outer = algorithm.learned_outer_step(
+        state.outer,
         jax.numpy.sort(jax.random.normal(jax.random.key(1), (50,))),
         lambda _: jax.numpy.zeros(()),
         1.0,
     )
-    run = eqx.tree_at(lambda one: one.goal, run, goal)
+    state = eqx.tree_at(lambda s: s.outer, state, outer)
     # Peers may use all cores; so may we, here.
-    learn = eqx.filter_jit(fused.learn)
+    update = eqx.filter_jit(jax_program.update)
     key = jax.random.key(2)
-    jax.block_until_ready(learn(program, agent._algorithm, run, key)[1])
+    jax.block_until_ready(update(spec, algorithm, state, key)[1])
 
     def timed() -> float:
         begin = time.perf_counter()
-        jax.block_until_ready(learn(program, agent._algorithm, run, key)[1])
+        jax.block_until_ready(update(spec, algorithm, state, key)[1])
         return (time.perf_counter() - begin) / UPDATES
 
     return timed

@@ -13,9 +13,10 @@ from jaxtyping import install_import_hook
 # All but the loop that Python runs step by step, where checking every call would double its time.
 CHECKED = (
     *("risk", "decompose", "ops", "envs", "exact", "agents", "evaluation", "explanation"),
-    *("reporting", "frontiers", "sweeping", "experiments", "cli", "runs"),
-    *(f"train.{name}" for name in ("agent", "callbacks", "checkpoint", "experience", "fused")),
-    *(f"train.{name}" for name in ("loading", "many", "origin", "outer", "program", "rollout")),
+    *("reporting", "studies", "experiments", "cli", "runs"),
+    *(f"train.{name}" for name in ("agent", "checkpoint", "config", "driver", "jax_backend")),
+    *(f"train.{name}" for name in ("jax_program", "loading", "log", "many", "monitor")),
+    *(f"train.{name}" for name in ("outer", "policy", "schema", "state")),
 )
 install_import_hook([f"downside.{name}" for name in CHECKED], "beartype.beartype")
 
@@ -35,6 +36,17 @@ def _compiled_for_speed(request):
     jax.config.update("jax_disable_most_optimizations", not long)
     yield
     jax.config.update("jax_disable_most_optimizations", True)
+    if _resident_gigabytes() > 4.0:  # compiled programs pile up over thousands of tests
+        jax.clear_caches()
+
+
+def _resident_gigabytes() -> float:
+    """Memory of this process; 0 where the system does not say."""
+    try:
+        pages = int(Path("/proc/self/statm").read_text().split()[1])
+    except (OSError, IndexError, ValueError):
+        return 0.0
+    return pages * os.sysconf("SC_PAGE_SIZE") / 2**30
 
 
 hypothesis.settings.register_profile("downside", deadline=None, max_examples=60, database=None)

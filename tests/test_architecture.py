@@ -10,16 +10,18 @@ import downside
 SOURCE = Path(downside.__file__ or "").parent
 ORDER = [
     {"_typing", "_arrays", "_files", "_machine", "_names", "_random", "_registration"},
+    {"_locks"},
     {"risk"},
     {"decompose", "ops"},
     {"envs"},
     {"exact"},
     {"agents"},
     {"train"},
-    {"evaluation"},
+    {"evaluation", "baselines"},
     {"runs"},
     {"explanation"},
-    {"reporting", "frontiers", "sweeping"},
+    {"reporting"},
+    {"studies"},
     {"experiments"},
     {"cli"},
 ]

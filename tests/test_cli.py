@@ -4,14 +4,15 @@ import sys
 
 import pytest
 
+import downside as ds
 from downside import cli
 
 
 def test_risks_lists_every_measure(capsys):
     cli.main(["risks"])
-    said = capsys.readouterr().out
+    output = capsys.readouterr().out
     for text in ("mean", "cvar(0.2)", "exponential(4)", "dual_power(2)", "alpha in (0, 1]"):
-        assert text in said
+        assert text in output
 
 
 @pytest.mark.parametrize("width", [60, 80, 120, 200])
@@ -19,10 +20,10 @@ def test_no_name_is_cut_off_however_narrow_the_terminal(capsys, monkeypatch, wid
     monkeypatch.setenv("COLUMNS", str(width))
     cli.main(["risks"])
     cli.main(["reproduce", "example1"])
-    said = capsys.readouterr().out
-    assert "\N{HORIZONTAL ELLIPSIS}" not in said
-    assert "exponential(4)" in said
-    assert "5.5875" in said
+    output = capsys.readouterr().out
+    assert "\N{HORIZONTAL ELLIPSIS}" not in output
+    assert "exponential(4)" in output
+    assert "5.5875" in output
 
 
 def test_the_version_is_told(capsys):
@@ -94,9 +95,9 @@ def test_risks_as_json_is_for_machines(capsys):
 @pytest.mark.parametrize("name", ["example1", "example2"])
 def test_the_examples_agree_with_the_paper(capsys, name):
     cli.main(["reproduce", name])
-    said = capsys.readouterr().out
-    assert "yes" in said
-    assert "NO" not in said
+    output = capsys.readouterr().out
+    assert "yes" in output
+    assert "NO" not in output
 
 
 def test_a_typo_gets_a_suggestion_and_exit_code_1(capsys):
@@ -129,7 +130,7 @@ def test_help_does_not_wait_for_jax():
 # --- training ---------------------------------------------------------------------------------
 
 SMALL = [
-    "--hidden",
+    "--hidden-sizes",
     "16",
     "16",
     "--quantiles",
@@ -152,9 +153,9 @@ SMALL = [
     "adam",
     "--shifts",
     "3",
-    "--distribution-fraction",
+    "--evaluation-fraction",
     "0",
-    "--near-greedy",
+    "--top-actions",
     "2",
     "--random-actions",
     "1",
@@ -166,8 +167,8 @@ def test_a_run_is_trained_valued_and_listed(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     train = ["train", *ENV, "--risk", "cvar(0.5)", "--steps", "64", "--episodes", "200", *SMALL]
     cli.main([*train, "--seeds", "0", "1"])
-    said = capsys.readouterr().out
-    assert "QR-SRM for cvar(0.5) in downside/MeanReversion-v0" in said
+    output = capsys.readouterr().out
+    assert "QR-SRM for cvar(0.5) in downside/MeanReversion-v0" in output
     folder = tmp_path / "runs" / "MeanReversion-v0__qrsrm__cvar-0.5__1"
     names = {one.name for one in folder.iterdir()}
     assert names >= {"run.json", "evaluation.json", "returns.npy", "log_1"}
@@ -194,23 +195,23 @@ def test_a_run_is_trained_valued_and_listed(tmp_path, monkeypatch, capsys):
 
 
 def test_a_run_that_was_stopped_is_resumed_to_its_end(tmp_path, monkeypatch, capsys):
-    from downside.train.agent import Agent
+    from downside.train.driver import Driver
 
     monkeypatch.chdir(tmp_path)
-    steps = Agent._steps
+    chunks = Driver.chunks
 
     def one_step(self):
-        yield next(steps(self))
+        yield next(chunks(self))
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(Agent, "_steps", one_step)
+    monkeypatch.setattr(Driver, "chunks", one_step)
     arguments = ["--risk", "cvar(0.5)", "--steps", "64", "--episodes", "200", "--out", "mine"]
     with pytest.raises(SystemExit) as stop:
         cli.main(["train", *ENV, *arguments, *SMALL])
     assert stop.value.code == 130
-    said = capsys.readouterr().err
-    assert "stopped after 32 steps, all of them saved. Go on: downside resume mine" in said
-    monkeypatch.setattr(Agent, "_steps", steps)
+    output = capsys.readouterr().err
+    assert "stopped; the last checkpoint is after 32 steps. Go on: downside resume mine" in output
+    monkeypatch.setattr(Driver, "chunks", chunks)
     cli.main(["runs", ".", "--json"])
     assert json.loads(capsys.readouterr().out)[0]["status"] == "unfinished"
     cli.main(["resume", "mine", "--json"])
@@ -218,7 +219,7 @@ def test_a_run_that_was_stopped_is_resumed_to_its_end(tmp_path, monkeypatch, cap
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         (["train", "CartPole-v2", "--risk", "mean"], "Did you mean 'CartPole-v1'?"),
         (["train", "CartPole-v1", "--risk", "cvr(0.2)"], "Did you mean 'cvar'?"),
@@ -226,16 +227,18 @@ def test_a_run_that_was_stopped_is_resumed_to_its_end(tmp_path, monkeypatch, cap
         (["train", "CartPole-v1", "--agent", "qrsmr", "--risk", "mean"], "Did you mean 'qrsrm'?"),
         (["train", "Pendulum-v1", "--risk", "mean"], "must have discrete actions"),
         (["train", *ENV, "--risk", "mean", "--quantiles", "0"], "`quantiles` must be a whole"),
+        (["train", *ENV, "--risk", "mean", "--n-steps", "3"], "that are not written in JAX."),
+        (["train", "--shifts=3", "CartPole-v1", "--risk", "mean"], "no setting `shifts` for this"),
         (["resume", "nowhere"], "nowhere is no run: it has no run.json"),
         (["evaluate", "nowhere"], "There is no checkpoint nowhere"),
     ],
 )
-def test_mistakes_in_training_are_explained(tmp_path, monkeypatch, capsys, arguments, said):
+def test_mistakes_in_training_are_explained(tmp_path, monkeypatch, capsys, arguments, message):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(SystemExit) as stop:
         cli.main(arguments)
     assert stop.value.code == 1
-    assert said in capsys.readouterr().err
+    assert message in capsys.readouterr().err
 
 
 def test_there_are_no_runs_at_first(tmp_path, monkeypatch, capsys):
@@ -244,10 +247,108 @@ def test_there_are_no_runs_at_first(tmp_path, monkeypatch, capsys):
     assert "There are no runs in runs. `downside train` makes one." in capsys.readouterr().out
 
 
-def test_every_setting_has_a_flag_with_its_sentence(capsys, monkeypatch):
-    monkeypatch.setenv("COLUMNS", "200")
-    with pytest.raises(SystemExit):
-        cli.main(["train", "--help"])
-    said = capsys.readouterr().out
-    for text in ("--learning-rate", "--outer-interval", "--near-greedy", "Discount factor γ"):
-        assert text in said
+def help_of(capsys, *arguments):
+    with pytest.raises(SystemExit) as stop:
+        cli.main(["train", *arguments, "--help"])
+    assert stop.value.code == 0
+    return " ".join(capsys.readouterr().out.split())
+
+
+def test_help_shows_the_settings_and_defaults_that_the_environment_gets(capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "300")
+    text = help_of(capsys, "downside/MeanReversion-v0")
+    assert "Discount factor γ. (default here: 0.99)" in text
+    assert "--num-envs" in text
+    assert "(default here: 256)" in text
+    assert "--top-actions" in text
+    assert "--n-steps" not in text
+    text = help_of(capsys, "CartPole-v1")
+    assert "--n-steps" in text
+    assert "n-step returns, truncated at exploratory actions. (default here: 10)" in text
+    assert "--top-actions" not in text
+    text = help_of(capsys, "CartPole-v1", "--preset", "paper")
+    assert "n-step returns, truncated at exploratory actions. (default here: 1)" in text
+    text = help_of(capsys, "downside/MeanReversion-v0", "--agent", "qrdqn")
+    assert "--top-actions" in text
+    assert "(default here: 2)" in text
+    text = help_of(capsys, "--preset", "paper")
+    assert "--n-steps" not in text
+    assert "Discount factor γ. (default in environments written in JAX: 0.99)" in text
+
+
+def test_the_environment_may_stand_behind_the_flags(capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "300")
+    assert "--top-actions" in help_of(capsys, "--risk", "mean", "downside/MeanReversion-v0")
+    assert "--n-steps" in help_of(capsys, "--risk", "mean", "CartPole-v1")
+
+
+MY_AGENT = """
+from typing import ClassVar
+
+import jax.numpy as jnp
+
+import downside as ds
+from downside.agents import AbstractQuantileAlgorithm
+from downside.envs import ReturnInput
+
+
+class Cautious(AbstractQuantileAlgorithm):
+    name: ClassVar[str] = "cautious"
+    fixed: ClassVar = {"critic": "quantiles"}
+
+    def memory_input(self, outer):
+        return ReturnInput()
+
+    def quantile_scores(self, quantiles, memory, outer):
+        return jnp.minimum(memory.accumulated + memory.discount_so_far * quantiles, 0.5).mean(-1)
+
+    def initial_outer(self, returns):
+        return jnp.zeros(())
+
+
+class CautiousAgent(ds.Agent):
+    algorithm_class = Cautious
+"""
+
+
+@pytest.fixture
+def my_module(tmp_path, monkeypatch):
+    name = "agent_of_a_user"
+    (tmp_path / f"{name}.py").write_text(MY_AGENT)
+    monkeypatch.chdir(tmp_path)
+    yield name
+    sys.modules.pop(name, None)
+    ds.Agent.classes.pop(f"{name}:CautiousAgent", None)
+
+
+def test_an_agent_of_one_s_own_is_trained_valued_and_resumed(my_module, capsys):
+    arguments = ["--risk", "mean", "--steps", "64", "--episodes", "200", "--json", "--out", "mine"]
+    cli.main(["train", *ENV, "--agent", f"{my_module}:CautiousAgent", *arguments, *SMALL])
+    trained = json.loads(capsys.readouterr().out)[0]
+    assert trained["agent"] == f"{my_module}:CautiousAgent"
+    assert trained["simulated_steps"] > 0
+    # As in another process: nothing is known of the module.
+    del sys.modules[my_module], ds.Agent.classes[f"{my_module}:CautiousAgent"]
+    with pytest.raises(SystemExit) as stop:
+        cli.main(["evaluate", "mine"])
+    assert stop.value.code == 1
+    assert f"import {my_module} before loading it" in capsys.readouterr().err
+    cli.main(["--import", my_module, "evaluate", "mine", "--episodes", "200", "--json"])
+    again = json.loads(capsys.readouterr().out)
+    assert again["values"][0]["value"] == trained["values"][0]["value"]
+    cli.main(["resume", "mine", "--json"])
+    assert json.loads(capsys.readouterr().out)["timesteps"] == 64
+
+
+@pytest.mark.parametrize(
+    ("agent", "message"),
+    [
+        ("nowhere:Agent", "There is no module 'nowhere'"),
+        ("agent_of_a_user:Cautious", "has no subclass of ds.Agent of that name"),
+    ],
+)
+def test_an_agent_that_is_not_there_is_named(my_module, capsys, agent, message):
+    with pytest.raises(SystemExit) as stop:
+        cli.main(["train", *ENV, "--agent", agent, "--risk", "mean"])
+    assert stop.value.code == 1
+    assert message in capsys.readouterr().err

@@ -102,13 +102,13 @@ def start_of(states):
 def test_the_value_is_the_mean_of_the_conditional_values(risk, states):
     # The tower identity at random stopping times: ρ(G) = E[ξ (s + c ρ_ξ(G_t))], E[ξ per level] = 1.
     start = start_of(states)
-    seen = [conditional_risk(risk, start, later, s=s, c=c) for _, s, c, later in states]
+    risks = [conditional_risk(risk, start, later, s=s, c=c) for _, s, c, later in states]
     chances = np.array([chance for chance, _, _, _ in states])
-    per_level = np.stack([one.xi_per_level for one in seen])
+    per_level = np.stack([here.xi_per_level for here in risks])
     np.testing.assert_allclose(chances @ per_level, 1.0, atol=1e-8)
     total = sum(
-        chance * one.xi * (s + c * one.value)
-        for (chance, s, c, _), one in zip(states, seen, strict=True)
+        chance * here.xi * (s + c * here.value)
+        for (chance, s, c, _), here in zip(states, risks, strict=True)
     )
     scale = 1 + np.abs(start.values).max()
     np.testing.assert_allclose(

@@ -6,18 +6,18 @@ import pytest
 import downside as ds
 
 SMALL = {
-    "hidden": (64, 64),
+    "hidden_sizes": (64, 64),
     "num_envs": 64,
     "batch_size": 128,
     "warmup_steps": 2000,
     "buffer_size": 20_032,
     "quantiles": 20,
-    "distribution_fraction": 0.0,
+    "evaluation_fraction": 0.0,
     "outer_interval": 160,
     "outer_episodes": 2048,
     "target_rate": 0.05,
 }
-SEARCHING = {**SMALL, "near_greedy": 3, "random_actions": 0, "outcomes": 4, "shifts": 5}
+SEARCHING = {**SMALL, "top_actions": 3, "random_actions": 0, "samples_per_action": 4, "shifts": 5}
 
 
 def random_mdp(seed, states, actions, outcomes, horizon, several_starts):
@@ -70,25 +70,25 @@ def test_qrcvar_and_qrdqn_reach_the_optimum_of_a_random_mdp():
 
 
 CLIFF = {
-    "hidden": (64, 64),
+    "hidden_sizes": (64, 64),
     "num_envs": 64,
     "batch_size": 64,
     "buffer_size": 100_032,
     "quantiles": 20,
-    "distribution_fraction": 0.0,
-    "near_greedy": 4,
+    "evaluation_fraction": 0.0,
+    "top_actions": 4,
     "random_actions": 0,
-    "outcomes": 4,
-    "difference_weight": 1.0,
+    "samples_per_action": 4,
+    "advantage_weight": 1.0,
     "target_rate": 0.05,
-    "neutral_fraction": 0.3,
+    "risk_neutral_fraction": 0.3,
     "outer_interval": 300,
     "outer_episodes": 4096,
     # The alternation alone stops at -11.29 for cvar(0.5), where the optimum is -10.33: the best
     # place is 1.9 from the risk-neutral policy's median. Search, and know the policy, that far.
     "shifts": 7,
     "shift_span": 0.6,
-    "relabel": 0.5,
+    "memory_noise": 0.5,
 }
 
 

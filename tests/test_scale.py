@@ -49,10 +49,10 @@ def test_ten_thousand_agents_are_computed_from_the_largest_program(scale):
     rows = [row("agents", agents=1, ms_per_update=9.0), row("agents", agents=8, ms_per_update=6.0)]
     rows.append(row("agents", agents=16, ms_per_update=1.0, engine="vmap"))
     rows.append(row("memory", process_megabytes=640))
-    found = scale.summary(rows, at_a_time=2)
+    summary = scale.summary(rows, at_a_time=2)
     # 6 ms x 13,250 updates = 79.5 s an agent on two cores: 159 core-seconds, 10,000 of them.
-    assert found["minutes_per_run"] == pytest.approx(1.325)
-    assert found["core_hours_for_10000"] == pytest.approx(10_000 * 159 / 3600)
+    assert summary["minutes_per_run"] == pytest.approx(1.325)
+    assert summary["core_hours_for_10000"] == pytest.approx(10_000 * 159 / 3600)
     text = scale.block(rows, {"command": "here", "made_with": [{"cores": 2}]})
     assert "442 core-hours" in text
     assert "| this machine | 2 | 9.2 days |" in text
@@ -64,12 +64,12 @@ def test_the_ratio_is_given_as_measured_and_at_full_length(scale):
     rows = [row("together", agents=35, seconds=140.0, compiling=10.0)]
     alone = {"seconds": 8.0, "compiling": 12.0, "cores_busy": 1.5}
     rows += [row("alone", **alone) for _ in range(7)]
-    found = scale.summary(rows, at_a_time=2)
-    assert found["ratio_short"] == pytest.approx(150 / (35 * 20))
-    assert found["ratio_training"] == pytest.approx(140 / (35 * 8))
+    summary = scale.summary(rows, at_a_time=2)
+    assert summary["ratio_short"] == pytest.approx(150 / (35 * 20))
+    assert summary["ratio_training"] == pytest.approx(140 / (35 * 8))
     longer = 13_250 / 800
     whole = (140 * longer + 10) / (35 * (8 * longer + 12))
-    assert found["ratio_whole"] == pytest.approx(whole)
+    assert summary["ratio_whole"] == pytest.approx(whole)
     assert f"takes {whole:.0%} of the time of 35 single runs" in scale.block(
         rows, {"command": "here", "made_with": [{"cores": 2}]}
     )

@@ -21,10 +21,10 @@ CASES = {
 
 
 @pytest.fixture(scope="module")
-def said():
+def messages():
     return answers("import downside as ds", list(CASES))
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_wrong_types_are_refused_in_words(said, case):
-    assert CASES[case] in said[case]
+def test_wrong_types_are_refused_in_words(messages, case):
+    assert CASES[case] in messages[case]

@@ -6,13 +6,20 @@ from typing import TYPE_CHECKING, Any
 from downside._registration import register_environments
 
 if TYPE_CHECKING:
-    from downside.agents import MLP, Settings
+    from downside import baselines
+    from downside.agents import (
+        MLP,
+        GymnasiumSettings,
+        PathwiseSettings,
+        QuantileSettings,
+        Settings,
+        SimulatorSettings,
+    )
     from downside.decompose import ConditionalRisk, conditional_risk
-    from downside.envs import PastAware, ReturnAware, TargetAware
+    from downside.envs import PastAware, ReturnAware, TargetAware, check_env
     from downside.evaluation import Difference, Evaluation, compare, evaluate, evaluate_policy
-    from downside.exact import FiniteMDP, Plan, certified_bounds, solve
-    from downside.explanation import Story, explain
-    from downside.frontiers import Frontier, frontier
+    from downside.exact import FiniteMDP, Plan, certified_bounds, cvar_curve, solve
+    from downside.explanation import Explanation, explain
     from downside.reporting import report
     from downside.risk import (
         AbstractSpectralRisk,
@@ -29,8 +36,10 @@ if TYPE_CHECKING:
         parse,
         register,
     )
-    from downside.sweeping import StudyError, Sweep, sweep
+    from downside.studies import StudyError, Sweep, sweep
+    from downside.studies.frontiers import Frontier, frontier
     from downside.train import (
+        PGSRM,
         QRDQN,
         QRSRM,
         Agent,
@@ -51,6 +60,7 @@ __version__ = "0.1.0"
 
 __all__ = [
     "MLP",
+    "PGSRM",
     "QRDQN",
     "QRSRM",
     "AbstractSpectralRisk",
@@ -68,28 +78,35 @@ __all__ = [
     "EnvironmentFaultError",
     "Evaluation",
     "Evaluations",
+    "Explanation",
     "Exponential",
     "FiniteMDP",
     "Frontier",
+    "GymnasiumSettings",
     "Mean",
     "PastAware",
+    "PathwiseSettings",
     "Plan",
     "QRCVaR",
     "QRiCVaR",
+    "QuantileSettings",
     "ReturnAware",
     "RiskSyntaxError",
     "Settings",
+    "SimulatorSettings",
     "StopAtValue",
-    "Story",
     "StudyError",
     "Sweep",
     "TargetAware",
     "Utility",
     "WeightedCVaR",
     "WeightedSum",
+    "baselines",
     "certified_bounds",
+    "check_env",
     "compare",
     "conditional_risk",
+    "cvar_curve",
     "evaluate",
     "evaluate_policy",
     "explain",
@@ -108,7 +125,11 @@ register_environments()
 # Names are imported when they are first used, so that `downside --help` does not wait for JAX.
 _HOMES = {
     "MLP": "downside.agents",
+    "GymnasiumSettings": "downside.agents",
+    "PathwiseSettings": "downside.agents",
+    "QuantileSettings": "downside.agents",
     "Settings": "downside.agents",
+    "SimulatorSettings": "downside.agents",
     "Agent": "downside.train",
     "load": "downside.train",
     "StopAtValue": "downside.train",
@@ -120,6 +141,7 @@ _HOMES = {
     "Callback": "downside.train",
     "QRCVaR": "downside.train",
     "QRDQN": "downside.train",
+    "PGSRM": "downside.train",
     "QRSRM": "downside.train",
     "QRiCVaR": "downside.train",
     "train_many": "downside.train",
@@ -128,22 +150,24 @@ _HOMES = {
     "ReturnAware": "downside.envs",
     "PastAware": "downside.envs",
     "TargetAware": "downside.envs",
+    "check_env": "downside.envs",
     "Difference": "downside.evaluation",
     "Evaluation": "downside.evaluation",
     "compare": "downside.evaluation",
     "evaluate": "downside.evaluation",
-    "Story": "downside.explanation",
+    "Explanation": "downside.explanation",
     "explain": "downside.explanation",
     "report": "downside.reporting",
-    "Frontier": "downside.frontiers",
-    "frontier": "downside.frontiers",
-    "StudyError": "downside.sweeping",
-    "Sweep": "downside.sweeping",
-    "sweep": "downside.sweeping",
+    "Frontier": "downside.studies.frontiers",
+    "frontier": "downside.studies.frontiers",
+    "StudyError": "downside.studies",
+    "Sweep": "downside.studies",
+    "sweep": "downside.studies",
     "evaluate_policy": "downside.evaluation",
     "FiniteMDP": "downside.exact",
     "Plan": "downside.exact",
     "certified_bounds": "downside.exact",
+    "cvar_curve": "downside.exact",
     "solve": "downside.exact",
 }
 
@@ -151,6 +175,8 @@ _HOMES = {
 def __getattr__(name: str) -> Any:
     if name not in __all__:
         raise AttributeError(f"module 'downside' has no attribute {name!r}")
+    if name == "baselines":
+        return importlib.import_module("downside.baselines")
     return getattr(importlib.import_module(_HOMES.get(name, "downside.risk")), name)
 
 

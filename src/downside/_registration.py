@@ -6,6 +6,14 @@ JAX_IDS = {
     "downside/AmericanPut-v0": "AmericanPut",
     "downside/MeanReversion-v0": "MeanReversion",
     "downside/CliffWalk-v0": "CliffWalk",
+    "downside/Hedging-v0": "Hedging",
+    "downside/Portfolio-v0": "Portfolio",
+    "downside/MachineReplacement-v0": "MachineReplacement",
+    "downside/GamblersRuin-v0": "GamblersRuin",
+    "downside/Inventory-v0": "Inventory",
+    "downside/RiverSwim-v0": "RiverSwim",
+    "downside/BettingGame-v0": "BettingGame",
+    "downside/DualCounterexample-v0": "DualCounterexample",
 }
 """Ids of the environments that are written in JAX, with the names of their classes."""
 LUNAR_ID = "downside/WindyLunarLander-v0"
@@ -15,11 +23,11 @@ def register_environments() -> None:
     """Registers every id; doing it twice changes nothing."""
     for env_id, name in JAX_IDS.items():
         if env_id not in gym.registry:
-            # The time limit, where there is one, is part of the core: both faces then agree on it.
+            # The time limit, where there is one, is part of the problem itself.
             gym.register(
                 env_id,
-                entry_point="downside.envs.gymnasium_face:GymnasiumFace",
-                vector_entry_point="downside.envs.vector_face:GymnasiumVectorFace",
+                entry_point="downside.envs.gymnasium_env:GymnasiumEnv",
+                vector_entry_point="downside.envs.gymnasium_vector_env:GymnasiumVectorEnv",
                 kwargs={"core": name},
             )
     if LUNAR_ID not in gym.registry:

@@ -1,9 +1,9 @@
-r"""Theorem 2: the risk measure that a policy is optimising at a later state.
+r"""Theorem 2: the risk measure that a policy optimises at a later state.
 
-Seen from a state reached with accumulated reward s and discount so far c, the return of the
-whole episode is $s + c\, G_t$ with $G_t$ the return still to come. A share of the worst outcomes
-of the episode is another share of the worst outcomes from here, and how much each share counts
-has changed, too: after a gain the bad tail is far away, after a loss it is near.
+At a state with accumulated reward s and discount so far c, the return of the whole episode is
+$s + c\, G_t$ with $G_t$ the return still to come. The worst share of the episode's outcomes is
+another share of the outcomes from here, with another weight: after a gain the bad tail is far away,
+after a loss it is near.
 """
 
 from typing import Any
@@ -51,7 +51,7 @@ class ConditionalRisk(eqx.Module):
 
     @property
     def risk(self) -> WeightedCVaR | None:
-        """The measure itself, for one state; None where no outcome from here is in any tail.
+        """The measure, for one state; None where no outcome from here is in any tail.
 
         There (xi is 0) every continuation is equally good for the episode's risk.
         """
@@ -92,9 +92,9 @@ def conditional_risk(
         s: the discounted reward accumulated on the way there, one number for each later state.
         c: the discount so far, gamma to the power of the number of steps.
 
-    A continuous spectrum is cut at the cumulative probabilities of `start`, which is exact: between
-    two of them everything above is linear in the level (`AbstractSpectralRisk.mixture`). Values
-    that differ by rounding alone count as equal.
+    A continuous spectrum is split at the cumulative probabilities of `start`, which is exact:
+    between two of them everything above is linear in the level (`AbstractSpectralRisk.mixture`).
+    Values that differ by rounding alone count as equal.
 
     Differs: level 1 keeps $\xi = 1$, as it must (appendix F), even where learned distributions
     disagree about the largest return. Where every $\xi_t^\alpha$ is 0, the weights stay what they
@@ -121,7 +121,7 @@ def conditional_risk(
     alpha = xp.asarray(alpha, dtype=start.values.dtype)
     mu = xp.asarray(mu, dtype=start.values.dtype)
     thresholds = start.quantile(alpha)
-    # One yardstick for what counts as equal, at the start and later: s + c G_t cancels up to |s|.
+    # One tolerance for equality, at the start and later: s + c G_t cancels up to |s|.
     rounding = rounding_error(start.values.dtype)
     slack = rounding * (xp.abs(thresholds) + start.typical + xp.abs(s)[..., None])
     below, atom = _below_and_at(start, thresholds, slack)

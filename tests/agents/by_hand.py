@@ -18,4 +18,4 @@ def linear_network(weight, bias, shape):
     """Outputs x W + b, in the given shape; `weight` has a row for each entry of the observation."""
     weight, bias = jnp.asarray(weight, float), jnp.asarray(bias, float)
     network = Network(Identity(), weight.shape[0], shape)
-    return eqx.tree_at(lambda one: one.head, network, Linear(weight, bias))
+    return eqx.tree_at(lambda net: net.head, network, Linear(weight, bias))

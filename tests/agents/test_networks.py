@@ -1,4 +1,5 @@
 import math
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -6,13 +7,21 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from downside.agents import MLP, Network, Settings
-from downside.agents.learner import make_networks
-from downside.agents.networks import Linear, Scale, make_trunk, scaled
+from downside.agents import MLP, SRM, Network, QuantileLearner, SimulatorSettings
+from downside.agents.networks import Linear, Scale, input_spread, make_trunk, scaled
+from downside.risk import CVaR
 
 from .by_hand import Identity, linear_network
 
 KEY = jax.random.key(0)
+
+
+def networks_of(trunk, **changes):
+    """Of QR-SRM with four actions, for inputs of size 3."""
+    settings = SimulatorSettings(quantiles=5, **changes)
+    algorithm: Any = SRM.make(CVaR(0.5), settings)
+    learner = QuantileLearner(algorithm, settings, trunk, 4, 100, 100, True)
+    return learner.init(KEY, 3, None).networks
 
 
 class Squares(eqx.Module):
@@ -59,16 +68,14 @@ def test_inputs_and_outputs_are_scaled():
 def test_the_scale_is_not_learned():
     network = linear_network([[3.0], [7.0]], [0.0], (1,))
     scale = Scale(jnp.ones(2), jnp.array([2.0, 4.0]), jnp.array(10.0), jnp.array(0.5))
-    gradient = eqx.filter_grad(lambda one: one(jnp.array([5.0, 1.5]))[0])(scaled(network, scale))
+    gradient = eqx.filter_grad(lambda net: net(jnp.array([5.0, 1.5]))[0])(scaled(network, scale))
     assert all(np.all(np.asarray(leaf) == 0.0) for leaf in jax.tree.leaves(gradient.scale))
     # d/dW = output spread * scaled input = 0.5 * (2, 0.125).
     np.testing.assert_allclose(gradient.head.weight, [[1.0], [0.0625]])
 
 
-def test_a_module_of_ones_own_is_the_trunk_of_both_networks():
-    own = Squares(jnp.array(2.0))
-    trunk = make_trunk(own, (8,), "silu")
-    networks = make_networks(KEY, Settings(quantiles=5), trunk, 3, 4, anchored=False)
+def test_a_given_module_is_the_trunk_of_both_networks():
+    networks = networks_of(make_trunk(Squares(jnp.array(2.0)), (8,), "silu"))
     assert networks.critic is not None
     for network in (networks.critic, networks.quantiles):
         assert isinstance(network, Network)
@@ -82,20 +89,28 @@ def test_a_function_makes_a_fresh_trunk_for_each_network():
     def make(key, size):
         return eqx.nn.MLP(size, 6, 7, 1, key=key)
 
-    trunk = make_trunk(make, (), "silu")
-    networks = make_networks(KEY, Settings(quantiles=5), trunk, 3, 4, anchored=False)
+    networks = networks_of(make_trunk(make, (), "silu"))
     assert networks.critic is not None
     assert isinstance(networks.quantiles, Network)
-    first, second = (one.trunk.layers[0].weight for one in (networks.critic, networks.quantiles))
+    first, second = (net.trunk.layers[0].weight for net in (networks.critic, networks.quantiles))
     assert first.shape == (7, 3)
     assert not np.allclose(first, second)
 
 
 def test_no_critic_is_made_where_the_quantiles_are_scored():
-    trunk, settings = make_trunk(None, (8,), "silu"), Settings(critic="quantiles")
-    made = make_networks(KEY, settings, trunk, 3, 4, anchored=True)
-    assert made.critic is None
-    assert not made.anchored
+    trunk = make_trunk(None, (8,), "silu")
+    assert networks_of(trunk, critic="quantiles").critic is None
+    assert networks_of(trunk, critic="utility").critic is not None
+
+
+def test_inputs_that_hardly_ever_differ_are_not_blown_up():
+    # The first: standard deviation 1. The second is 0 but once in 1000 times: its standard
+    # deviation is 0.032, its largest distance from the mean 0.999, of which a tenth counts.
+    marks = np.zeros((1000, 2))
+    marks[:, 0] = np.tile([1.0, -1.0], 500)
+    marks[7, 1] = 1.0
+    np.testing.assert_allclose(input_spread(marks), [1.0, 0.0999], rtol=1e-6)
+    np.testing.assert_allclose(input_spread(jnp.asarray(marks)), [1.0, 0.0999], rtol=1e-5)
 
 
 def test_equal_settings_make_trunks_by_the_same_function():
@@ -106,8 +121,8 @@ def test_equal_settings_make_trunks_by_the_same_function():
 
 def test_one_module_makes_equal_trunks_and_another_one_does_not():
     # As for equal settings: what is compared is which module it is, not what it holds.
-    own, other = Squares(jnp.array(2.0)), Squares(jnp.array(2.0))
-    first, second = make_trunk(own, (), "silu"), make_trunk(own, (8,), "silu")
+    module, other = Squares(jnp.array(2.0)), Squares(jnp.array(2.0))
+    first, second = make_trunk(module, (), "silu"), make_trunk(module, (8,), "silu")
     assert first == second
     assert hash(first) == hash(second)
     assert first != make_trunk(other, (), "silu")
@@ -132,31 +147,31 @@ def test_layer_norm_forgets_the_size_of_what_a_layer_says():
     key = jax.random.key(0)
     plain, normed = MLP(key, 3, (16,), "tanh"), MLP(key, 3, (16,), "tanh", layer_norm=True)
     larger = eqx.tree_at(
-        lambda one: (one.layers[0].weight, one.layers[0].bias),
+        lambda mlp: (mlp.layers[0].weight, mlp.layers[0].bias),
         normed,
         (100 * normed.layers[0].weight, 100 * normed.layers[0].bias),
     )
-    seen = jnp.array([0.3, -1.0, 2.0])
-    np.testing.assert_allclose(larger(seen), normed(seen), atol=1e-4)
-    before = jnp.arctanh(normed(seen))
+    observation = jnp.array([0.3, -1.0, 2.0])
+    np.testing.assert_allclose(larger(observation), normed(observation), atol=1e-4)
+    before = jnp.arctanh(normed(observation))
     np.testing.assert_allclose([before.mean(), before.var()], [0, 1], atol=1e-3)
-    assert not np.allclose(plain(seen), normed(seen))
+    assert not np.allclose(plain(observation), normed(observation))
 
 
 @pytest.mark.parametrize("shape", [(3,), (3, 2)])
 @pytest.mark.parametrize("actions", [[1], [2, 0, 2]])
 def test_the_gradient_of_some_actions_is_that_of_an_index(shape, actions):
     network = linear_network(np.ones((1, math.prod(shape))), np.arange(math.prod(shape)), shape)
-    seen, actions = jnp.ones(1), jnp.array(actions)
+    observation, actions = jnp.ones(1), jnp.array(actions)
 
     def gradient(outputs):
         return jax.grad(lambda head: (outputs(head) ** 2).sum())(network.head)
 
     def with_head(head):
-        return eqx.tree_at(lambda one: one.head, network, head)
+        return eqx.tree_at(lambda net: net.head, network, head)
 
-    picked = gradient(lambda head: with_head(head)(seen, actions))
-    indexed = gradient(lambda head: with_head(head)(seen)[actions])
+    picked = gradient(lambda head: with_head(head)(observation, actions))
+    indexed = gradient(lambda head: with_head(head)(observation)[actions])
     np.testing.assert_allclose(picked.weight, indexed.weight)
     np.testing.assert_allclose(picked.bias, indexed.bias)
-    np.testing.assert_array_equal(network(seen, actions), network(seen)[actions])
+    np.testing.assert_array_equal(network(observation, actions), network(observation)[actions])

@@ -4,7 +4,7 @@ import gymnasium as gym
 import jax.numpy as jnp
 import numpy as np
 
-from downside.envs import AbstractJaxEnv, Transition
+from downside.envs import AbstractJaxEnv, StepResult
 
 GO_ON, TERMINATE, TRUNCATE = range(3)
 
@@ -33,7 +33,7 @@ class Scripted(AbstractJaxEnv):
     def transition(self, state, action, noise):
         action = jnp.asarray(action)
         reward = state + 1.0 + 10.0 * action
-        return Transition(state + 1, reward, action == TERMINATE, action == TRUNCATE)
+        return StepResult(state + 1, reward, action == TERMINATE, action == TRUNCATE)
 
     def observe(self, state):
         return jnp.reshape(state, (1,)).astype(jnp.float32)

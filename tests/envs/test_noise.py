@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy.stats import kstest, norm
 
-from downside.envs import AmericanPut, CliffWalk, JaxReturnAware, JaxTargetAware, MeanReversion
+from downside.envs import AmericanPut, CliffWalk, MeanReversion, ReturnAware, TargetAware
 from downside.envs.noise import mirrored_normals, mirrored_uniforms
 
 from .scripted import Scripted
@@ -121,7 +121,7 @@ def test_without_a_rule_of_its_own_a_problem_draws_independent_ones():
 
 
 @pytest.mark.parametrize(
-    "wrap", [lambda c: JaxReturnAware(c, 0.9), lambda c: JaxTargetAware(c, 1, 0)]
+    "wrap", [lambda c: ReturnAware(c, 0.9), lambda c: TargetAware(c, 1.0, 0.0)]
 )
 def test_memory_does_not_change_the_noises(wrap):
     core, key = MeanReversion(), jax.random.key(5)

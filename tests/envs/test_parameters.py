@@ -5,7 +5,21 @@ from typing import Any
 import numpy as np
 import pytest
 
-from downside.envs import AmericanPut, CliffWalk, MeanReversion, make_jax, registered
+from downside.envs import (
+    AmericanPut,
+    BettingGame,
+    CliffWalk,
+    DualCounterexample,
+    GamblersRuin,
+    Hedging,
+    Inventory,
+    MachineReplacement,
+    MeanReversion,
+    Portfolio,
+    RiverSwim,
+    make_jax,
+    registered,
+)
 
 # problem, parameter, another good value, a bad value, what the error says
 PARAMETERS = [
@@ -31,6 +45,7 @@ PARAMETERS = [
     (MeanReversion, "maturity", 0.5, -1.0, r"in \(0, inf\), got -1.0"),
     (MeanReversion, "initial_inventory", 1.0, float("inf"), r"in \(-inf, inf\), got inf"),
     (MeanReversion, "inventory_limit", 5, 0.0, r"in \(0, inf\), got 0.0"),
+    (MeanReversion, "continuous", True, 2, r"True or False, got 2"),
     (CliffWalk, "rows", 5, 1, r"a whole number >= 2, got 1"),
     (CliffWalk, "columns", 5, 2, r"a whole number >= 3, got 2"),
     (CliffWalk, "slip", 0.5, 1.5, r"in \[0, 1\], got 1.5"),
@@ -38,16 +53,78 @@ PARAMETERS = [
     (CliffWalk, "cliff_reward", -5.0, float("nan"), r"in \(-inf, inf\), got nan"),
     (CliffWalk, "goal_reward", 5.0, float("nan"), r"in \(-inf, inf\), got nan"),
     (CliffWalk, "horizon", None, 0, r"a whole number >= 1, got 0"),
+    (Hedging, "option", "put", "straddle", r"'call' or 'put' or 'lookback', got 'straddle'"),
+    (Hedging, "strike", 90.0, 0.0, r"in \(0, inf\), got 0.0"),
+    (Hedging, "initial_price", 90.0, -1.0, r"in \(0, inf\), got -1.0"),
+    (Hedging, "maturity", 0.5, 0.0, r"in \(0, inf\), got 0.0"),
+    (Hedging, "periods", 5, 0, r"a whole number >= 1, got 0"),
+    (Hedging, "premium", 2.0, float("nan"), r"in \(-inf, inf\), got nan"),
+    (Hedging, "cost", 0.0, 1.0, r"in \[0, 1\), got 1.0"),
+    (Hedging, "fixed_cost", 0.1, -0.1, r"in \[0, inf\), got -0.1"),
+    (Hedging, "min_position", -2.0, 1.5, r"below `max_position`, got 1.5 and 1.0"),
+    (Hedging, "max_position", 2.0, float("inf"), r"in \(-inf, inf\), got inf"),
+    (Hedging, "num_positions", 21, 1, r"a whole number >= 2, got 1"),
+    (Hedging, "model", "heston", "bates", r"'gbm' or 'heston', got 'bates'"),
+    (Hedging, "sigma", 0.0, -0.2, r"in \[0, inf\), got -0.2"),
+    (Hedging, "reversion", 2.0, 0.0, r"in \(0, inf\), got 0.0"),
+    (Hedging, "long_variance", 0.09, 0.0, r"in \(0, inf\), got 0.0"),
+    (Hedging, "vol_of_vol", 0.5, 0.0, r"in \(0, inf\), got 0.0"),
+    (Hedging, "correlation", 0.0, 0.1, r"in \[-1, 0\], got 0.1"),
+    (Hedging, "initial_variance", 0.0, -0.1, r"in \[0, inf\), got -0.1"),
+    (Hedging, "swap", True, 2, r"True or False, got 2"),
+    (Hedging, "max_swaps", 10.0, 0.0, r"in \(0, inf\), got 0.0"),
+    (Portfolio, "drifts", (0.0, 0.1, 0.2), (float("inf"), 0.0, 0.0), r"\(-inf, inf\), got inf"),
+    (Portfolio, "volatilities", (0.0, 0.1, 0.2), (0.1, 0.2), r"3 numbers, got \(0.1, 0.2\)"),
+    (Portfolio, "correlation", 1.0, -0.5, r"in \(-0.5, 1\], got -0.5"),
+    (Portfolio, "cost", 0.0, 0.5, r"in \[0, 0.5\), got 0.5"),
+    (Portfolio, "periods", 5, 0, r"a whole number >= 1, got 0"),
+    (Portfolio, "maturity", 0.5, 0.0, r"in \(0, inf\), got 0.0"),
+    (MachineReplacement, "levels", 5, 1, r"a whole number >= 2, got 1"),
+    (MachineReplacement, "wear", 0.5, 1.5, r"in \[0, 1\], got 1.5"),
+    (MachineReplacement, "success", 0.5, 0.0, r"in \(0, 1\], got 0.0"),
+    (MachineReplacement, "replacement_cost", 1.0, -1.0, r"in \[0, inf\), got -1.0"),
+    (MachineReplacement, "risky_cost", 1.0, -1.0, r"in \[0, inf\), got -1.0"),
+    (MachineReplacement, "failure_cost", 1.0, -1.0, r"in \[0, inf\), got -1.0"),
+    (MachineReplacement, "horizon", 5, 0, r"a whole number >= 1, got 0"),
+    (GamblersRuin, "goal", 12, 1, r"a whole number >= 2, got 1"),
+    (GamblersRuin, "start", 3, 0, r"a whole number >= 1, got 0"),
+    (GamblersRuin, "win", 0.5, -0.5, r"in \[0, 1\], got -0.5"),
+    (GamblersRuin, "horizon", 5, 0, r"a whole number >= 1, got 0"),
+    (Inventory, "capacity", 5, 0, r"a whole number >= 1, got 0"),
+    (Inventory, "max_order", 5, 0, r"a whole number >= 1, got 0"),
+    (Inventory, "demand", 2.0, 0.0, r"in \(0, inf\), got 0.0"),
+    (Inventory, "price", 2.0, -1.0, r"in \[0, inf\), got -1.0"),
+    (Inventory, "unit_cost", 1.0, -1.0, r"in \[0, inf\), got -1.0"),
+    (Inventory, "fixed_cost", 2.0, -1.0, r"in \[0, inf\), got -1.0"),
+    (Inventory, "holding_cost", 2.0, -1.0, r"in \[0, inf\), got -1.0"),
+    (Inventory, "horizon", 5, 0, r"a whole number >= 1, got 0"),
+    (RiverSwim, "length", 5, 1, r"a whole number >= 2, got 1"),
+    (RiverSwim, "up", 0.5, 1.5, r"in \[0, 1\], got 1.5"),
+    (RiverSwim, "back", 0.1, 0.9, r"in \[0, 0.65\], got 0.9"),
+    (RiverSwim, "small_reward", 1.0, float("inf"), r"in \(-inf, inf\), got inf"),
+    (RiverSwim, "large_reward", 1.0, float("inf"), r"in \(-inf, inf\), got inf"),
+    (RiverSwim, "horizon", 5, 0, r"a whole number >= 1, got 0"),
+    (BettingGame, "start", 8, 0, r"a whole number >= 1, got 0"),
+    (BettingGame, "limit", 64, 1, r"a whole number >= 2, got 1"),
+    (BettingGame, "rounds", 4, 0, r"a whole number >= 1, got 0"),
+    (BettingGame, "win", 0.5, 1.5, r"in \[0, 1\], got 1.5"),
+    (DualCounterexample, "chance", 0.25, 1.5, r"in \[0, 1\], got 1.5"),
 ]
 every_parameter = pytest.mark.parametrize(
     ("problem", "name", "good", "bad", "sentence"),
     PARAMETERS,
     ids=[f"{problem.__name__}-{name}" for problem, name, *_ in PARAMETERS],
 )
+HESTON: dict[str, dict[str, Any]] = {
+    name: {"model": "heston"}
+    for name in ("reversion", "long_variance", "vol_of_vol", "correlation", "initial_variance")
+} | {"swap": {"model": "heston"}, "max_swaps": {"model": "heston", "swap": True}}
 OTHER_PROCESS = {"kappa": {"process": "ou"}, "mean": {"process": "ou"}}
 
 
 def others(problem, name) -> dict[str, Any]:
+    if problem is Hedging:
+        return HESTON.get(name, {})
     return OTHER_PROCESS.get(name, {}) if problem is AmericanPut else {}
 
 

@@ -4,7 +4,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 
-from downside.envs import CliffWalk, GymnasiumFace, JaxReturnAware, JaxTargetAware, MeanReversion
+from downside.envs import CliffWalk, GymnasiumEnv, MeanReversion, ReturnAware, TargetAware
 from tests.envs.scripted import Scripted
 
 IDS = ["AmericanPut", "MeanReversion", "CliffWalk"]
@@ -25,7 +25,7 @@ def test_the_picture_changes_as_the_episode_goes_on(name):
 def test_every_way_an_option_can_end_has_a_picture():
     pictures = []
     for actions in ([1], [0, 1], [0, 0]):
-        face = GymnasiumFace("AmericanPut", periods=2, render_mode="rgb_array")
+        face = GymnasiumEnv("AmericanPut", periods=2, render_mode="rgb_array")
         face.reset(seed=0)
         for action in actions:
             face.step(action)
@@ -34,7 +34,7 @@ def test_every_way_an_option_can_end_has_a_picture():
 
 
 def test_the_grid_as_text():
-    face = GymnasiumFace(CliffWalk(rows=3, columns=4, slip=0.0), render_mode="ansi")
+    face = GymnasiumEnv(CliffWalk(rows=3, columns=4, slip=0.0), render_mode="ansi")
     face.reset(seed=0)
     face.step(0)
     face.step(1)
@@ -42,7 +42,7 @@ def test_the_grid_as_text():
 
 
 def test_trading_as_text_has_a_line_per_step():
-    face = GymnasiumFace(MeanReversion(sigma=0.0), render_mode="ansi")
+    face = GymnasiumEnv(MeanReversion(sigma=0.0), render_mode="ansi")
     face.reset(seed=0)
     face.step(8)
     # Selling 0.4 at 1 earns 0.3992; without noise the price stays at its mean.
@@ -54,26 +54,26 @@ def test_trading_as_text_has_a_line_per_step():
 
 
 @pytest.mark.parametrize(
-    "aware", [JaxReturnAware(CliffWalk(), 0.9), JaxTargetAware(CliffWalk(), 0.9, 1.0)]
+    "aware", [ReturnAware(CliffWalk(), 0.9), TargetAware(CliffWalk(), 0.9, 1.0)]
 )
 def test_an_environment_that_remembers_looks_like_the_one_inside(aware):
     pictures = []
     for core in (aware, CliffWalk()):
-        face = GymnasiumFace(core, render_mode="rgb_array")
+        face = GymnasiumEnv(core, render_mode="rgb_array")
         face.reset(seed=0)
         pictures.append(face.render())
     np.testing.assert_array_equal(*pictures)
 
 
 def test_a_problem_without_a_picture_says_so():
-    face = GymnasiumFace(Scripted(), render_mode="rgb_array")
+    face = GymnasiumEnv(Scripted(), render_mode="rgb_array")
     face.reset(seed=0)
     with pytest.raises(NotImplementedError, match="no picture of Scripted"):
         face.render()
 
 
 def test_rendering_needs_a_mode():
-    face = GymnasiumFace("CliffWalk")
+    face = GymnasiumEnv("CliffWalk")
     face.reset(seed=0)
     with pytest.warns(UserWarning, match="called without a `render_mode`"):
         assert face.render() is None
@@ -81,4 +81,4 @@ def test_rendering_needs_a_mode():
 
 def test_rendering_needs_an_episode():
     with pytest.raises(gym.error.ResetNeeded, match="Call `reset` before `render`"):
-        GymnasiumFace("CliffWalk", render_mode="ansi").render()
+        GymnasiumEnv("CliffWalk", render_mode="ansi").render()

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import downside as ds
-from downside.envs import CliffWalk, GymnasiumFace, Tabular, TabularState, make_jax
+from downside.envs import CliffWalk, GymnasiumEnv, Tabular, TabularState, make_jax
 from downside.exact.finite import FiniteProblem
 from downside.exact.mdp import FiniteMDP
 from downside.exact.simulate import simulate
@@ -173,7 +173,7 @@ def test_the_planner_solves_the_environment_as_it_solves_the_tables():
     by_tables = ds.solve(mdp, "cvar(0.3)", episodes=1000)
     by_environment = ds.solve(core, "cvar(0.3)", gamma=0.9, episodes=1000)
     np.testing.assert_allclose(by_environment.value, by_tables.value, rtol=1e-12)
-    by_face = ds.solve(GymnasiumFace(core), "cvar(0.3)", gamma=0.9, episodes=1000)
+    by_face = ds.solve(GymnasiumEnv(core), "cvar(0.3)", gamma=0.9, episodes=1000)
     np.testing.assert_allclose(by_face.value, by_tables.value, rtol=1e-12)
 
 
@@ -204,9 +204,9 @@ def make_constant(reward):
     return Tabular([[[0.5, 0.5]]] * 2, np.full((2, 1), reward), horizon=4)
 
 
-def test_it_has_a_gymnasium_face_and_is_its_own_jax_core():
+def test_it_has_a_gymnasium_env_and_is_its_own_jax_core():
     core = make(start=[0.5, 0.5, 0.0])
-    env = GymnasiumFace(core=core)
+    env = GymnasiumEnv(core=core)
     assert make_jax(env) is make_jax(core) is core
     observation, info = env.reset(seed=0)
     for _ in range(50):

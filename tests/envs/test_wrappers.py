@@ -4,26 +4,31 @@ import copy
 import functools
 from typing import Any
 
+import equinox as eqx
 import gymnasium as gym
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from gymnasium import spaces
 from gymnasium.envs.registration import EnvSpec
 from gymnasium.spaces.utils import flatten
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, VectorEnv
-from hypothesis import given
-from hypothesis import strategies as st
 
 from downside.envs import (
     CliffWalk,
-    GymnasiumFace,
-    GymnasiumVectorFace,
-    JaxReturnAware,
-    JaxTargetAware,
+    GymnasiumEnv,
+    GymnasiumVectorEnv,
+    JaxMemoryAware,
     MeanReversion,
+    Memory,
+    MemoryAware,
+    NoMemoryInput,
     ReturnAware,
+    ReturnInput,
     TargetAware,
+    TargetInput,
+    VectorMemoryAware,
     VectorReturnAware,
     VectorTargetAware,
 )
@@ -47,7 +52,7 @@ class Episode:
         self.b = (self.b - SCALE * reward) / GAMMA
         return reward, action == TERMINATE, action == TRUNCATE
 
-    def seen(self, kind):
+    def shown(self, kind):
         return [self.time, self.s, self.c] if kind is ReturnAware else [self.time, self.b]
 
 
@@ -58,22 +63,22 @@ def wrap(kind, env) -> Any:
 
 
 def native(kind, mode):
-    return wrap(kind, GymnasiumVectorFace(Scripted(), COPIES, autoreset_mode=mode))
+    return wrap(kind, GymnasiumVectorEnv(Scripted(), COPIES, autoreset_mode=mode))
 
 
 def sync(kind, mode):
-    envs = SyncVectorEnv([lambda: GymnasiumFace(Scripted())] * COPIES, autoreset_mode=mode)
+    envs = SyncVectorEnv([lambda: GymnasiumEnv(Scripted())] * COPIES, autoreset_mode=mode)
     return wrap(kind, envs)
 
 
 def sync_of_wrapped(kind, mode):
     make = functools.partial(wrap, kind)
-    envs = [lambda: make(GymnasiumFace(Scripted()))] * COPIES
+    envs = [lambda: make(GymnasiumEnv(Scripted()))] * COPIES
     return SyncVectorEnv(envs, autoreset_mode=mode)
 
 
 def native_of_wrapped(kind, mode):
-    return GymnasiumVectorFace(wrap(kind, Scripted()), COPIES, autoreset_mode=mode)
+    return GymnasiumVectorEnv(wrap(kind, Scripted()), COPIES, autoreset_mode=mode)
 
 
 every_kind = pytest.mark.parametrize("kind", [ReturnAware, TargetAware])
@@ -87,7 +92,7 @@ def test_every_autoreset_mode_shows_what_a_simulation_by_hand_shows(kind, make, 
     observations, _ = envs.reset(seed=0)
     episodes = [Episode() for _ in range(COPIES)]
     over = np.zeros(COPIES, bool)
-    np.testing.assert_array_equal(observations, [episode.seen(kind) for episode in episodes])
+    np.testing.assert_array_equal(observations, [episode.shown(kind) for episode in episodes])
     rng = np.random.default_rng(1)
     ends = 0
     for _ in range(30):
@@ -105,14 +110,14 @@ def test_every_autoreset_mode_shows_what_a_simulation_by_hand_shows(kind, make, 
             ends += over[i]
             if mode is AutoresetMode.SAME_STEP and over[i]:
                 final = infos["final_obs"][i]
-                np.testing.assert_allclose(final, episodes[i].seen(kind), rtol=1e-6)
+                np.testing.assert_allclose(final, episodes[i].shown(kind), rtol=1e-6)
                 assert infos["_final_obs"][i]
                 episodes[i] = Episode()
-            np.testing.assert_allclose(observations[i], episodes[i].seen(kind), rtol=1e-6)
+            np.testing.assert_allclose(observations[i], episodes[i].shown(kind), rtol=1e-6)
         if mode is AutoresetMode.DISABLED and over.any():
             observations, _ = envs.reset(options={"reset_mask": over.copy()})
             episodes = [Episode() if o else e for o, e in zip(over, episodes, strict=True)]
-            expected = [episode.seen(kind) for episode in episodes]
+            expected = [episode.shown(kind) for episode in episodes]
             np.testing.assert_allclose(observations, expected, rtol=1e-6)
     assert ends > 10
     envs.close()
@@ -125,60 +130,41 @@ def test_an_asynchronous_vector_environment_shows_the_same():
     envs = ReturnAware(AsyncVectorEnv(copies, context="spawn"), GAMMA)
     assert isinstance(envs, VectorReturnAware)
     observations, _ = envs.reset(seed=0)
-    seen = [observations[:, -2:]]
+    shown = [observations[:, -2:]]
     for _ in range(5):
         observations, *_ = envs.step(np.zeros(2, np.int64))
-        seen.append(observations[:, -2:])
+        shown.append(observations[:, -2:])
     envs.close()
     expected = [
         [(0, 1), (-1, 0.5), (-1.5, 0.25), (0, 1), (-1, 0.5), (-1.5, 0.25)],
         [(0, 1), (-1, 0.5), (-1.5, 0.25), (-1.75, 0.125), (0, 1), (-1, 0.5)],
     ]
-    np.testing.assert_array_equal(np.stack(seen, axis=1), expected)
+    np.testing.assert_array_equal(np.stack(shown, axis=1), expected)
 
 
 @every_kind
 def test_a_single_environment_starts_anew_with_each_reset(kind):
-    env, episode = wrap(kind, GymnasiumFace(Scripted())), Episode()
-    np.testing.assert_array_equal(env.reset(seed=0)[0], episode.seen(kind))
+    env, episode = wrap(kind, GymnasiumEnv(Scripted())), Episode()
+    np.testing.assert_array_equal(env.reset(seed=0)[0], episode.shown(kind))
     for action in (GO_ON, GO_ON, TRUNCATE):
         reward, *_ = episode.step(action)
         observation, got, *_ = env.step(action)
-        np.testing.assert_allclose(observation, episode.seen(kind), rtol=1e-6)
+        np.testing.assert_allclose(observation, episode.shown(kind), rtol=1e-6)
         assert got == reward  # the reward itself is not scaled
-    np.testing.assert_array_equal(env.reset()[0], Episode().seen(kind))
+    np.testing.assert_array_equal(env.reset()[0], Episode().shown(kind))
 
 
 def test_the_numbers_of_a_short_episode_by_hand():
     # Rewards 1, 2, 13 with γ = 0.5: s = 1 + 0.5 · 2 + 0.25 · 13 = 5.25 and c = 0.125;
     # b: (7 - 1) / 0.5 = 12, (12 - 2) / 0.5 = 20, (20 - 13) / 0.5 = 14 = (7 - 5.25) / 0.125.
     for env, expected in (
-        (ReturnAware(GymnasiumFace(Scripted()), 0.5), [3.0, 5.25, 0.125]),
-        (TargetAware(GymnasiumFace(Scripted()), 0.5, 7.0), [3.0, 14.0]),
+        (ReturnAware(GymnasiumEnv(Scripted()), 0.5), [3.0, 5.25, 0.125]),
+        (TargetAware(GymnasiumEnv(Scripted()), 0.5, 7.0), [3.0, 14.0]),
     ):
         env.reset(seed=0)
         env.step(GO_ON)
         env.step(GO_ON)
         np.testing.assert_array_equal(env.step(TERMINATE)[0], np.array(expected, np.float32))
-
-
-@given(
-    rewards=st.lists(st.floats(-100, 100), min_size=1, max_size=8),
-    gamma=st.floats(0.2, 1.0),
-    target=st.floats(-50, 50),
-    scale=st.floats(0.01, 2.0),
-)
-def test_what_is_missing_is_the_target_less_what_was_earned_over_the_discount(
-    rewards, gamma, target, scale
-):
-    # b = (b_0 - s) / c ties the two augmentations together, whatever the rewards.
-    aware = ReturnAware(GymnasiumFace(Scripted()), gamma, reward_scale=scale).memory
-    missing = TargetAware(GymnasiumFace(Scripted()), gamma, target, reward_scale=scale).memory
-    earned, left = aware.initial, missing.initial
-    for reward in rewards:
-        earned, left = aware.update(earned, reward), missing.update(left, reward)
-    tolerance = 1e-9 * (1 + abs(target) + 800) / earned[1]
-    assert left[0] == pytest.approx((target - earned[0]) / earned[1], abs=tolerance)
 
 
 class Spaces(gym.Env):
@@ -247,8 +233,8 @@ def test_vectors_of_every_kind_of_observation_are_flattened_alike(name, mode):
         assert ours[0] in outside.observation_space
         if "final_obs" in theirs[-1]:
             final = zip(ours[-1]["final_obs"], theirs[-1]["final_obs"], strict=True)
-            for one, other in final:
-                np.testing.assert_array_equal(one, other)
+            for last, expected in final:
+                np.testing.assert_array_equal(last, expected)
 
 
 def test_the_bounds_of_the_result_are_those_inside_followed_by_the_memorys():
@@ -268,7 +254,7 @@ def test_a_memory_beyond_float32_stays_at_the_largest_number():
 
 
 def test_infos_of_the_environment_inside_are_left_as_they_are():
-    inside = GymnasiumVectorFace(Scripted(), 1, autoreset_mode="SameStep")
+    inside = GymnasiumVectorEnv(Scripted(), 1, autoreset_mode="SameStep")
     kept = {}
 
     class Keeps(gym.vector.VectorWrapper):
@@ -284,7 +270,7 @@ def test_infos_of_the_environment_inside_are_left_as_they_are():
 
 
 def test_the_mask_of_a_partial_reset_stays_in_the_callers_options():
-    envs = ReturnAware(SyncVectorEnv([lambda: GymnasiumFace(Scripted())] * 2), 0.5)
+    envs = ReturnAware(SyncVectorEnv([lambda: GymnasiumEnv(Scripted())] * 2), 0.5)
     envs.reset(seed=0)
     options = {"reset_mask": np.array([True, False])}
     envs.reset(options=options)
@@ -292,7 +278,7 @@ def test_the_mask_of_a_partial_reset_stays_in_the_callers_options():
 
 
 def test_gymnasiums_statistics_work_outside_and_inside():
-    base = SyncVectorEnv([lambda: GymnasiumFace(Scripted())] * 2)
+    base = SyncVectorEnv([lambda: GymnasiumEnv(Scripted())] * 2)
     statistics = gym.wrappers.vector.RecordEpisodeStatistics
     envs = statistics(ReturnAware(statistics(base, stats_key="inner"), 0.5))
     envs.reset(seed=0)
@@ -302,7 +288,7 @@ def test_gymnasiums_statistics_work_outside_and_inside():
 
 @pytest.mark.parametrize("vector", [False, True])
 def test_another_target_holds_from_the_next_episode_on(vector):
-    inside = GymnasiumVectorFace(Scripted(), 1) if vector else GymnasiumFace(Scripted())
+    inside = GymnasiumVectorEnv(Scripted(), 1) if vector else GymnasiumEnv(Scripted())
     env: Any = TargetAware(inside, 1.0, 5.0)
     action = np.array([GO_ON]) if vector else GO_ON
     assert np.ravel(env.reset(seed=0)[0])[-1] == 5.0
@@ -311,14 +297,29 @@ def test_another_target_holds_from_the_next_episode_on(vector):
     assert np.ravel(env.reset()[0])[-1] == 9.0
 
 
+def test_another_target_holds_in_those_copies_that_are_reset():
+    envs: Any = TargetAware(GymnasiumVectorEnv(Scripted(), 2, autoreset_mode="SameStep"), 1.0, 5.0)
+    envs.reset(seed=0)
+    envs.set_target(9.0)
+    # Rewards 1 and 11; the second copy starts anew, with the new target.
+    observations, _, _, _, infos = envs.step(np.array([GO_ON, TERMINATE]))
+    assert observations[:, -1].tolist() == [4.0, 9.0]
+    assert infos["final_obs"][1][-1] == -6.0
+    # Rewards 2 and 1.
+    assert envs.step(np.array([GO_ON, GO_ON]))[0][:, -1].tolist() == [2.0, 8.0]
+
+
 def test_one_name_serves_all_three_kinds_of_environment():
-    core, single, vector = Scripted(), GymnasiumFace(Scripted()), GymnasiumVectorFace(Scripted(), 2)
-    assert type(ReturnAware(core, 0.5)) is JaxReturnAware
+    core, single, vector = Scripted(), GymnasiumEnv(Scripted()), GymnasiumVectorEnv(Scripted(), 2)
+    assert type(ReturnAware(core, 0.5)) is JaxMemoryAware
     assert type(ReturnAware(single, 0.5)) is ReturnAware
     assert type(ReturnAware(vector, 0.5)) is VectorReturnAware
-    assert type(TargetAware(core, 0.5, 1.0)) is JaxTargetAware
+    assert type(TargetAware(core, 0.5, 1.0)) is JaxMemoryAware
     assert type(TargetAware(single, 0.5, 1.0)) is TargetAware
     assert type(TargetAware(vector, 0.5, b=1.0)) is VectorTargetAware
+    assert type(MemoryAware(core, NoMemoryInput(), 0.5)) is JaxMemoryAware
+    assert type(MemoryAware(single, NoMemoryInput(), 0.5)) is MemoryAware
+    assert type(MemoryAware(vector, NoMemoryInput(), 0.5)) is VectorMemoryAware
 
 
 def test_a_wrapped_environment_can_be_made_again_from_its_spec_and_copied():
@@ -331,7 +332,7 @@ def test_a_wrapped_environment_can_be_made_again_from_its_spec_and_copied():
 
 
 @pytest.mark.parametrize("gamma", [0.0, 1.01, -0.5, float("nan")])
-@pytest.mark.parametrize("inside", [Scripted(), GymnasiumFace(Scripted())])
+@pytest.mark.parametrize("inside", [Scripted(), GymnasiumEnv(Scripted())])
 def test_a_discount_outside_its_range_is_refused(gamma, inside):
     with pytest.raises(ValueError, match=r"`gamma` must be in \(0, 1\], got"):
         ReturnAware(inside, gamma)
@@ -340,10 +341,10 @@ def test_a_discount_outside_its_range_is_refused(gamma, inside):
 @pytest.mark.parametrize("scale", [0.0, -1.0, float("inf")])
 def test_a_reward_scale_outside_its_range_is_refused(scale):
     with pytest.raises(ValueError, match=r"`reward_scale` must be a finite number in \(0, inf\)"):
-        ReturnAware(GymnasiumFace(Scripted()), 0.9, reward_scale=scale)
+        ReturnAware(GymnasiumEnv(Scripted()), 0.9, reward_scale=scale)
 
 
-@pytest.mark.parametrize("inside", [Scripted(), GymnasiumFace(Scripted())])
+@pytest.mark.parametrize("inside", [Scripted(), GymnasiumEnv(Scripted())])
 def test_a_target_that_is_not_a_number_is_refused(inside):
     with pytest.raises(ValueError, match="`b` must be a finite number, got nan"):
         TargetAware(inside, 0.9, float("nan"))
@@ -355,7 +356,7 @@ def test_observations_without_a_fixed_size_are_refused():
 
 
 def test_a_vector_environment_that_hides_its_autoreset_mode_is_refused():
-    envs = GymnasiumVectorFace(Scripted(), 2)
+    envs = GymnasiumVectorEnv(Scripted(), 2)
     envs.metadata = {}
     with pytest.raises(ValueError, match=r"metadata\['autoreset_mode'\].* got None"):
         ReturnAware(envs, 0.9)
@@ -366,7 +367,7 @@ def test_final_observations_that_got_lost_are_missed():
         def step(self, actions):
             return *self.env.step(actions)[:-1], {}
 
-    inside = GymnasiumVectorFace(Scripted(), 1, autoreset_mode="SameStep")
+    inside = GymnasiumVectorEnv(Scripted(), 1, autoreset_mode="SameStep")
     envs = ReturnAware(Forgets(inside), 0.9)
     envs.reset(seed=0)
     with pytest.raises(ValueError, match="must have the key 'final_obs'"):
@@ -376,9 +377,49 @@ def test_final_observations_that_got_lost_are_missed():
 def test_the_target_of_a_jax_environment_can_be_traced():
     # One compiled program for all targets: b is data, not part of the program.
     def start(b):
-        return JaxTargetAware(MeanReversion(), 0.9, b).reset(jax.random.key(0))[1][-1]
+        env: Any = TargetAware(MeanReversion(), 0.9, b)
+        return env.reset(jax.random.key(0))[1][-1]
 
     np.testing.assert_array_equal(jax.vmap(start)(np.array([1.0, 2.0])), [1.0, 2.0])
+
+
+def test_another_target_of_a_jax_environment_compiles_nothing_anew():
+    traces = 0
+
+    @eqx.filter_jit
+    def start(env):
+        nonlocal traces
+        traces += 1
+        return env.reset(jax.random.key(0))[1][-1]
+
+    shown = [float(start(TargetAware(MeanReversion(), 0.9, b))) for b in (1.0, 2.0)]
+    assert (shown, traces) == ([1.0, 2.0], 1)
+
+
+@pytest.mark.parametrize(
+    ("inputs", "expected"),
+    # Rewards 1 and 2 with γ = 0.5: s = 2 and c = 0.25; b = (7 - 2) / 0.25.
+    [(NoMemoryInput(), [2]), (ReturnInput(), [2, 2, 0.25]), (TargetInput(7.0), [2, 20])],
+)
+def test_the_generic_wrapper_shows_what_it_is_told_to(inputs, expected):
+    single: Any = MemoryAware(GymnasiumEnv(Scripted()), inputs, 0.5)
+    single.reset(seed=0)
+    single.step(GO_ON)
+    np.testing.assert_array_equal(single.step(GO_ON)[0], expected)
+    vector: Any = MemoryAware(GymnasiumVectorEnv(Scripted(), 2), inputs, 0.5)
+    vector.reset(seed=0)
+    vector.step(np.array([GO_ON, TERMINATE]))
+    # The second copy is reset by its second step: the memory of a new episode.
+    first = [0, *np.ravel(inputs.show(Memory(0.0, 1.0)))]
+    np.testing.assert_array_equal(vector.step(np.array([GO_ON, GO_ON]))[0], [expected, first])
+    core: Any = MemoryAware(Scripted(), inputs, 0.5)
+    state = core.initial_state(jax.random.key(0))
+    for _ in range(2):
+        state = core.transition(state, GO_ON, jnp.zeros(())).state
+    np.testing.assert_array_equal(core.observe(state), expected)
+    for env in (single, vector):
+        assert env.observation_space.shape[-1] == len(expected)
+    assert core.observation_space.shape == (len(expected),)
 
 
 def test_the_mask_of_legal_actions_passes_through_in_jax():
@@ -388,7 +429,7 @@ def test_the_mask_of_legal_actions_passes_through_in_jax():
 
 
 def test_a_long_walk_discounts_towards_zero():
-    env = ReturnAware(GymnasiumFace(CliffWalk(slip=0.0, horizon=None)), 0.5)
+    env = ReturnAware(GymnasiumEnv(CliffWalk(slip=0.0, horizon=None)), 0.5)
     env.reset(seed=0)
     for _ in range(59):
         env.step(0)

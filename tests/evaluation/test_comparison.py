@@ -111,15 +111,15 @@ def test_one_episode_cannot_be_compared():
 
 
 def test_seeds_that_cannot_be_compared_are_refused():
-    one, many = plain([1.0, 2.0]), [plain([1.0]), plain([2.0])]
+    single, many = plain([1.0, 2.0]), [plain([1.0]), plain([2.0])]
     with pytest.raises(ValueError, match="`second` must hold the evaluations of at least 2 train"):
-        compare(many, [one], "mean")
+        compare(many, [single], "mean")
     with pytest.raises(TypeError, match="or two lists with an evaluation for each training seed"):
-        compare(many, one, "mean")
+        compare(many, single, "mean")
     with pytest.raises(ValueError, match="as many seeds in `first` as in `second`, got 2 and 3"):
-        compare(many, [*many, one], "mean", paired_seeds=True)
+        compare(many, [*many, single], "mean", paired_seeds=True)
     with pytest.raises(ValueError, match="`paired_seeds` must be False for two single evaluations"):
-        compare(one, one, "mean", paired_seeds=True)
+        compare(single, single, "mean", paired_seeds=True)
 
 
 WRONG_TYPES = {
@@ -129,6 +129,6 @@ WRONG_TYPES = {
 
 
 def test_wrong_types_are_refused_in_words():
-    said = answers("from downside.evaluation import *", list(WRONG_TYPES))
+    messages = answers("from downside.evaluation import *", list(WRONG_TYPES))
     for case, message in WRONG_TYPES.items():
-        assert message in said[case]
+        assert message in messages[case]

@@ -109,7 +109,7 @@ def test_intervals_hold_the_truth_as_often_as_they_say(level):
     truth = 0.0 if level == 1.0 else -normal.pdf(normal.inv_cdf(level)) / level
     samples = draws(7, 200, 300)
     intervals = [
-        plain(one).interval(CVaR(level), seed=repeat) for repeat, one in enumerate(samples)
+        plain(sample).interval(CVaR(level), seed=repeat) for repeat, sample in enumerate(samples)
     ]
     assert 0.90 <= np.mean([low <= truth <= high for low, high in intervals]) <= 0.99
 
@@ -237,12 +237,12 @@ def test_bad_options_are_refused_in_words(options, message):
 
 
 def test_one_episode_has_a_value_but_no_interval():
-    lone = plain([3.0])
-    assert lone.value("cvar(0.2)") == 3.0
+    single = plain([3.0])
+    assert single.value("cvar(0.2)") == 3.0
     with pytest.raises(ValueError, match="`returns` must hold at least 2 episodes for an interval"):
-        lone.interval("mean")
+        single.interval("mean")
     with pytest.raises(ValueError, match="`count` must be a whole number of at least 1, got 0"):
-        lone.quantiles(0)
+        single.quantiles(0)
 
 
 @pytest.mark.parametrize(
@@ -280,6 +280,6 @@ WRONG_TYPES = {
 
 
 def test_wrong_types_are_refused_in_words():
-    said = answers("from downside.evaluation import *", list(WRONG_TYPES))
+    messages = answers("from downside.evaluation import *", list(WRONG_TYPES))
     for case, message in WRONG_TYPES.items():
-        assert message in said[case]
+        assert message in messages[case]

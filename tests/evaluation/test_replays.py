@@ -8,7 +8,7 @@ import downside as ds
 from downside.evaluation import can_be_shown, chosen_replays, film, frames
 from downside.reporting import report
 
-SMALL = {"quantiles": 4, "hidden": (8,), "batch_size": 8, "warmup_steps": 50}
+SMALL = {"quantiles": 4, "hidden_sizes": (8,), "batch_size": 8, "warmup_steps": 50}
 
 
 @pytest.fixture(scope="module")
@@ -33,7 +33,7 @@ def test_the_worst_one_of_the_worst_fifth_and_the_median_are_chosen(agent):
     assert median.value == pytest.approx(np.median(values))
 
 
-def test_pictures_run_from_the_first_moment_to_the_last(agent):
+def test_pictures_run_from_the_first_step_to_the_end(agent):
     replay = chosen_replays(agent, episodes=3)[-1]
     taken = frames(agent, replay, 4)
     assert [taken[0].time, taken[-1].time] == [0, replay.length]
@@ -84,7 +84,9 @@ def test_what_cannot_be_made_again_cannot_be_shown(agent):
 
 
 def test_the_report_shows_two_episodes(agent, tmp_path):
-    page = report(agent, out=tmp_path / "a.html", episodes=20, told=1, checks=4).read_text()
+    page = report(
+        agent, out=tmp_path / "a.html", episodes=20, explained_episodes=1, checks=4
+    ).read_text()
     assert page.count('<img src="data:image/jpeg') == 16
     assert "One of the worst fifth: " in page
     assert "The median episode: " in page

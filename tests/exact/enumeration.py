@@ -83,12 +83,12 @@ def all_returns(mdp):
 
 def all_paths(mdp, policy):
     """(probability, [(state, accumulated reward) at each time], return) of every path."""
-    found = []
+    paths = []
 
     def follow(time, state, earned, chance, over, visited):
         visited = [*visited, (state, earned)]
         if over or time == mdp.horizon or mdp.terminal[state]:
-            found.append((chance, visited, earned))
+            paths.append((chance, visited, earned))
             return
         action = policy(time, state, earned)
         for p, leads, reward, ends in zip(
@@ -104,15 +104,15 @@ def all_paths(mdp, policy):
 
     for state in np.flatnonzero(mdp.start):
         follow(0, int(state), 0.0, float(mdp.start[state]), False, [])
-    return found
+    return paths
 
 
 def returns_of(mdp, policy):
     """{return: probability} of a policy, path by path."""
-    found = {}
+    chances = {}
     for chance, _, value in all_paths(mdp, policy):
-        found[round(value, 9)] = found.get(round(value, 9), 0.0) + chance
-    return found
+        chances[round(value, 9)] = chances.get(round(value, 9), 0.0) + chance
+    return chances
 
 
 def best_over_knots(problem, risk):

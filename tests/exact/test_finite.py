@@ -161,10 +161,10 @@ def test_what_is_still_to_come_adds_up_to_the_return():
     np.testing.assert_allclose(now.returns.values, problem.returns(risky).values)
     # Theorem 2: of the worst 75%, (-2: 1/2, 3: 1/4), the node holds half its mass: level 0.5.
     start = problem.returns(risky)
-    seen = conditional_risk(
+    conditional = conditional_risk(
         CVaR(0.75), start, later.returns, s=later.accumulated, c=later.discount_so_far
     )
-    np.testing.assert_allclose(seen.levels, [0.5])
+    np.testing.assert_allclose(conditional.levels, [0.5])
     with pytest.raises(ValueError, match=r"`time` must be in \[0, 1\]"):
         problem.later_returns(risky, 2)
 
@@ -248,16 +248,16 @@ def test_looking_k_steps_ahead_is_within_the_bound_of_theorem_1(mdp, risk, data)
     utility = risk.utility_at(np.array(knots))
     optimum = problem.solve(utility).value
     most = mdp.rewards.max() / (1 - mdp.gamma)
-    before = seen = -np.inf
+    before = value = -np.inf
     for k in range(6):
-        seen, policy = problem.lookahead(utility, k)
+        value, policy = problem.lookahead(utility, k)
         attained = float(utility.expectation(*returns_as_arrays(problem.returns(policy))))
-        assert before <= seen + 1e-9  # V_k rises with k,
-        assert seen <= attained + 1e-9  # its policy does better than it can see,
+        assert before <= value + 1e-9  # V_k rises with k,
+        assert value <= attained + 1e-9  # its policy does better than it can see,
         assert attained <= optimum + 1e-9
         assert attained >= optimum - risk.spectrum_at_zero * mdp.gamma ** (k + 1) * most - 1e-9
-        before = seen
-    np.testing.assert_allclose(seen, optimum, atol=1e-9)  # five steps are all there are
+        before = value
+    np.testing.assert_allclose(value, optimum, atol=1e-9)  # five steps are all there are
 
 
 @settings(max_examples=40)
@@ -368,7 +368,7 @@ def test_a_constant_step_reward_needs_one_node_for_each_time_and_cell():
     assert problem.nodes.size < 100 * (env.num_cells + 2)
 
 
-# --- cells ----------------------------------------------------------------------------------------
+# --- limits ---------------------------------------------------------------------------------------
 
 
 def generic(rng, horizon):
@@ -381,46 +381,14 @@ def generic(rng, horizon):
     )
 
 
-@pytest.mark.parametrize("seed", range(4))
-@pytest.mark.parametrize("options", [{"resolution": 0.05}, {"max_nodes": 900}])
-def test_cells_move_values_by_no_more_than_they_say(seed, options):
-    mdp = generic(np.random.default_rng(seed), 6)
-    exact, rough = FiniteProblem(mdp), FiniteProblem(mdp, **options)
-    assert exact.exact
-    assert exact.return_error < 1e-12
-    assert not rough.exact
-    assert 0 < rough.return_error <= 6 * (rough.nodes.resolution or 0.0) / 2
-    assert rough.nodes.size < exact.nodes.size
-    assert rough.nodes.size <= options.get("max_nodes", np.inf)
-    for risk in (CVaR(0.3), 0.5 * Mean() + 0.5 * CVaR(0.1)):
-        for knot in (-1.0, 0.0, 1.5):
-            utility = risk.utility_at([knot])
-            difference = exact.solve(utility).value - rough.solve(utility).value
-            assert abs(difference) <= rough.error_bound(utility)
-            assert rough.error_bound(utility) == risk.spectrum_at_zero * rough.return_error
-        policy = rough.solve(risk.utility_at([0.0])).policy
-        simulated = rough.simulate(policy, 2000, seed=seed)  # true rewards, never on the cells
-        assert np.isin(np.round(simulated, 9), np.round(exact.attainable_returns, 9)).all()
-        shift = exact.returns(lambda *_: 1), rough.returns(lambda *_: 1)
-        assert abs(value(risk, shift[0]) - value(risk, shift[1])) <= rough.error_bound(risk)
-
-
-def test_levels_that_are_small_anyway_are_left_as_they_are():
-    problem = FiniteProblem(two_steps(), resolution=1e-6)
-    assert problem.exact
-    assert problem.nodes.resolution is None
-
-
 def test_bad_settings_are_refused_in_words():
     mdp = generic(np.random.default_rng(0), 6)
-    with pytest.raises(ValueError, match=r"`resolution` must be positive, got 0\.0"):
-        FiniteProblem(mdp, resolution=0.0)
     with pytest.raises(ValueError, match="`max_nodes` must be a whole number of at least 1, got 0"):
         FiniteProblem(mdp, max_nodes=0)
-    with pytest.raises(ValueError, match=r"`max_nodes` must be more than .* pairs of time"):
-        FiniteProblem(mdp, max_nodes=20)
-    with pytest.raises(ValueError, match=r"`max_nodes` must be larger, got 400.*coarser"):
-        FiniteProblem(mdp, max_nodes=400, resolution=1e-3)
+    with pytest.raises(ValueError, match=r"`max_nodes` must be more than the 6 decisions.*got 5"):
+        FiniteProblem(mdp, max_nodes=5)
+    with pytest.raises(ValueError, match=r"`max_nodes` must be larger, got 400.*lattice"):
+        FiniteProblem(mdp, max_nodes=400)
     with pytest.raises(ValueError, match=r"`tolerance` must be positive, got -1\.0"):
         FiniteProblem(mdp, tolerance=-1.0)
     with pytest.raises(ValueError, match="`steps` must be a whole number of at least 0, got -1"):

@@ -204,7 +204,7 @@ problem = FiniteProblem(FiniteMDP([[[1.0]]], [[1.0]], gamma=0.5))
 said = []
 for call in (
     lambda: FiniteProblem("FrozenLake-v1"),
-    lambda: FiniteProblem(problem.mdp, resolution="fine"),
+    lambda: FiniteProblem(problem.mdp, tolerance="fine"),
     lambda: problem.solve("cvar(0.2)"),
     lambda: certified_bounds(problem, 0.2),
 ):
@@ -219,7 +219,7 @@ json.dump(said, sys.stdout)
     )
     expected = [
         "`mdp` must be a FiniteMDP, got 'FrozenLake-v1'",
-        "`resolution` must be a real number, got 'fine'",
+        "`tolerance` must be a real number, got 'fine'",
         "`utility` must be a Utility, got 'cvar(0.2)'",
         "`risk` must be a risk measure or its text",
     ]

@@ -53,10 +53,10 @@ def test_plans_are_as_good_as_the_best_of_all_history_dependent_policies(mdp):
 @given(enumeration.mdps(most_states=3, horizons=(2, 3)))
 def test_j_never_falls_over_the_rounds_of_the_alternation(mdp):
     for risk in (CVaR(0.4), Exponential(3.0)):
-        found = search(FiniteProblem(mdp), risk)
-        climb = [one.value for one in found.trace if one.start == "risk-neutral"]
+        result = search(FiniteProblem(mdp), risk)
+        climb = [one.value for one in result.trace if one.start == "risk-neutral"]
         assert np.all(np.diff(climb) >= -1e-9)
-        assert found.alternation.value <= found.solution.value + 1e-12
+        assert result.alternation.value <= result.solution.value + 1e-12
 
 
 @pytest.mark.parametrize("seed", [1268, 1131, 1117, 0, 1, 2])

@@ -9,7 +9,6 @@ import downside as ds
 from downside.experiments import example3
 from downside.experiments._options import Options
 from downside.experiments._rows import read_rows, write_rows
-from downside.experiments._training import fingerprint
 
 from ..train.tiny import ENV, TINY, TWO
 
@@ -17,7 +16,7 @@ from ..train.tiny import ENV, TINY, TWO
 @pytest.fixture(scope="module")
 def stories():
     agent = ds.QRSRM(ENV, risk="cvar(0.5)", **TINY).learn(TWO)
-    learned = ds.explain(agent, episode_seed=6, checks=0)
+    learned = ds.explain(agent, episode_seed=6, checks=0, returns="learned")
     return learned, ds.explain(agent, episode_seed=6, checks=0, returns="simulated")
 
 
@@ -51,14 +50,18 @@ def test_every_step_is_written_with_its_true_level(stories, tmp_path):
 
 def test_an_example_that_failed_its_checks_still_fails_when_it_is_there(monkeypatch, tmp_path):
     options = Options(results=tmp_path, preset="default")
-    settings = fingerprint(example3._agent(options, "default"), quick=False)
+    settings = example3._study(options, "default").runs[0].group_key
     for checks, fine in (("does not hold", False), ("nearly holds", True)):
         write_rows(tmp_path / "example3-default.csv", [{"level": 0.5}])
         about = {"checks": checks, "settings": settings, "seeds": [0]}
         (tmp_path / "example3-default.json").write_text(json.dumps(about))
         assert example3.main(options) == fine
+    about = {"checks": "holds", "settings": "0badcafe", "seeds": [0]}
+    about["kept_settings"] = ["0badcafe"]
+    (tmp_path / "example3-default.json").write_text(json.dumps(about))
+    assert example3.main(options)
     # Made with other settings or another seed, it does not count.
-    monkeypatch.setattr(ds.QRSRM, "learn", _interrupted)
+    monkeypatch.setattr(example3, "sweep", _interrupted)
     for other in ({"settings": "0badcafe"}, {"seeds": [3]}):
         about = {"checks": "holds", "settings": settings, "seeds": [0], **other}
         (tmp_path / "example3-default.json").write_text(json.dumps(about))
@@ -69,7 +72,8 @@ def test_an_example_that_failed_its_checks_still_fails_when_it_is_there(monkeypa
 def test_the_episode_that_is_shown_is_the_first_that_goes_both_ways(monkeypatch):
     levels = {0: [0.5, 0.7, 0.3], 1: [0.5, 0.1, 0.3], 2: [0.5, 0.7, 0.1, 0.0], 3: [0.7, 0.1]}
 
-    def story(agent, episode_seed, checks):
+    def story(agent, episode_seed, checks, returns):
+        assert returns == "learned"
         # The last step is the end, where there is nothing left to risk.
         return SimpleNamespace(
             steps=[SimpleNamespace(level=x) for x in [*levels[episode_seed % 4], 0.0]]

@@ -8,14 +8,14 @@ import numpy as np
 import pytest
 
 from downside.experiments import _run, page, put
-from downside.experiments._book import Book
 from downside.experiments._options import Options
 from downside.experiments._page import Page
 from downside.experiments._paper import paper_table
+from downside.experiments._results import Results
 from downside.experiments._rows import write_rows
 from downside.experiments.lunar import MIXTURE, SB3, SB3_TIMESTEPS
 
-from .rows import a_row
+from .fakes import a_row
 
 ROOT = Path(__file__).parents[2]
 MEASURES = paper_table("mean_reversion").measures
@@ -68,24 +68,26 @@ def test_an_experiment_that_differs_is_an_error_after_the_page(monkeypatch, tmp_
 
 def test_what_the_paper_does_not_say_stands_apart(tmp_path):
     page.main(Options(results=tmp_path))
-    said, _, hoped = (tmp_path / "reproduction.md").read_text().partition("does not say in words")
+    claimed, _, hoped = (
+        (tmp_path / "reproduction.md").read_text().partition("does not say in words")
+    )
     beats = "QR-SRM(1.0) beats QR-DQN by various measures"
     leads = "no agent is better by `cvar(0.2)` than QR-SRM for it"
-    assert beats in said
+    assert beats in claimed
     assert beats not in hoped
     assert leads in hoped
-    assert leads not in said
+    assert leads not in claimed
 
 
 def test_the_time_of_exercise_follows_from_the_boundary(tmp_path):
     row = a_row("QR-SRM", "cvar(0.6)", 3, "cvar(0.6)", 0.1)
     row["boundary"] = json.dumps([None, *[0.999] * 9])
     write_rows(tmp_path / "american-put-default.csv", [row])
-    found = Book(tmp_path).by_seed("put", "default", "QR-SRM cvar(0.6)", put.TIME)
+    values = Results(tmp_path).by_seed("put", "default", "QR-SRM cvar(0.6)", put.TIME)
     # After one period of 0.1 the logarithm of the price has mean -0.0345 and deviation 0.0949:
     # it is below that of 0.999 with probability 0.638. Most of the others follow soon.
-    assert list(found) == [3]
-    assert 0.1 * 0.638 + 0.2 * 0.362 < found[3] < 0.1 * 0.638 + 0.6 * 0.362
+    assert list(values) == [3]
+    assert 0.1 * 0.638 + 0.2 * 0.362 < values[3] < 0.1 * 0.638 + 0.6 * 0.362
 
 
 def test_a_put_that_is_never_exercised_ends_at_maturity():
@@ -163,6 +165,6 @@ def test_cvar_at_any_level_comes_from_the_returns_that_are_there(tmp_path):
         tmp_path / "quantiles-default-returns.csv",
         [{**key, "rank": (i + 0.5) / 4, "value": i} for i in range(4)],
     )
-    book = Book(tmp_path)
-    found = book.values("quantiles", "default", "QR-SRM, 10 quantiles", "cvar(0.5)")
-    np.testing.assert_allclose(found, [0.5])  # the mean of 0 and 1
+    book = Results(tmp_path)
+    values = book.values("quantiles", "default", "QR-SRM, 10 quantiles", "cvar(0.5)")
+    np.testing.assert_allclose(values, [0.5])  # the mean of 0 and 1

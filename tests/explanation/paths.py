@@ -27,6 +27,6 @@ def conditional(paths, xi, time, prefix):
 
 def _starts(visited, prefix):
     return len(visited) >= len(prefix) and all(
-        one == other and abs(s - r) < 1e-9
-        for (one, s), (other, r) in zip(visited, prefix, strict=False)
+        state == other and abs(s - r) < 1e-9
+        for (state, s), (other, r) in zip(visited, prefix, strict=False)
     )

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 import downside as ds
 from downside.exact import FiniteProblem
 from downside.explanation.calibration import FAILS, HOLDS, NEARLY, UNKNOWN, _verdict
-from downside.explanation.tell import make_source
+from downside.explanation.explain import make_source
 
 from ..exact.enumeration import all_paths, mdps
 from ..risk.strategies import weighted_cvars
@@ -29,32 +29,33 @@ def example1():
 
 
 @pytest.fixture(scope="module")
-def paper_story():
+def paper_explanation():
     return ds.explain(ds.solve(example1(), PAPER, episodes=10), episodes=12, checks=50)
 
 
-def test_example_1_of_the_paper_is_told_as_the_paper_tells_it(paper_story):
+def test_example_1_of_the_paper_has_the_levels_and_weights_of_the_paper(paper_explanation):
     # Section 5: at x1¹ the levels are 0.5 and 0.867 with weights 0.729 and 0.271.
-    seen = {int(one.steps[1].observation[0]): one.steps[1].risk for one in paper_story.episodes}
-    np.testing.assert_allclose(seen[1].levels, [0.5, 0.52 / 0.6], rtol=1e-9)
+    second = [episode.steps[1] for episode in paper_explanation.episodes]
+    risks = {int(step.observation[0]): step.risk for step in second}
+    np.testing.assert_allclose(risks[1].levels, [0.5, 0.52 / 0.6], rtol=1e-9)
     # ξ is 0.5 / 0.4 = 1.25 and 0.867 / 0.8 = 1.083, in all 0.7 * 1.25 + 0.3 * 1.083 = 1.2.
-    np.testing.assert_allclose(seen[1].weights, [0.875 / 1.2, 0.325 / 1.2], rtol=1e-9)
+    np.testing.assert_allclose(risks[1].weights, [0.875 / 1.2, 0.325 / 1.2], rtol=1e-9)
     # By hand: the worst 40% are 5 (0.30) and 10 of the 16% that return 6, and x1² has all of 6:
     # 0.10 of its 0.4; of the worst 80% it has 6, 7 (0.12) and 8... = 0.28 of 0.4.
-    np.testing.assert_allclose(seen[2].levels, [0.25, 0.7], rtol=1e-9)
-    for one in paper_story.episodes:
-        np.testing.assert_allclose(one.steps[0].risk.levels, [0.4, 0.8], rtol=1e-9)
+    np.testing.assert_allclose(risks[2].levels, [0.25, 0.7], rtol=1e-9)
+    for episode in paper_explanation.episodes:
+        np.testing.assert_allclose(episode.steps[0].risk.levels, [0.4, 0.8], rtol=1e-9)
 
 
 @hypothesis.given(mdps(), weighted_cvars(), st.integers(0, 2**16))
 @hypothesis.settings(max_examples=20)
 def test_the_explanation_is_the_mean_of_xi_over_all_paths(mdp, risk, seed):
     plan = ds.solve(mdp, risk, episodes=2)
-    story = ds.explain(plan, episode_seed=seed, episodes=2, checks=0)
+    explanation = ds.explain(plan, episode_seed=seed, episodes=2, checks=0)
     paths = all_paths(mdp, plan.policy)
-    levels = np.asarray(story.steps[0].risk.start_levels)
+    levels = np.asarray(explanation.steps[0].risk.start_levels)
     duals = [dual(paths, alpha) for alpha in levels]
-    for episode in story.episodes:
+    for episode in explanation.episodes:
         prefix = [(int(step.observation[0]), step.accumulated) for step in episode.steps]
         for step in episode.steps:
             wanted = [conditional(paths, xi, step.time, prefix) for xi in duals]
@@ -68,21 +69,18 @@ def test_the_parts_of_an_exact_plan_add_up_to_the_whole(mdp, risk):
     plan = ds.solve(mdp, risk, episodes=2)
     assert isinstance(plan.problem, FiniteProblem)
     source = make_source(plan)
-    start = source.start([])
+    start = source.start_returns([])
     whole = plan.risk(np.asarray(start.values), weights=np.asarray(start.probabilities))
     for time in range(plan.problem.horizon):
         later = plan.problem.later_returns(plan.policy, time)
-        over = 1.0 - sum(one.probability for one in later)
+        over = 1.0 - sum(state.probability for state in later)
         if over > 1e-12:
             continue  # those episodes count with their end; the next test has them
         total = 0.0
-        for one in later:
-            seen = ds.conditional_risk(
-                risk, start, one.returns, s=one.accumulated, c=one.discount_so_far
-            )
-            total += one.probability * float(
-                seen.xi * (one.accumulated + one.discount_so_far * seen.value)
-            )
+        for state in later:
+            s, c = state.accumulated, state.discount_so_far
+            here = ds.conditional_risk(risk, start, state.returns, s=s, c=c)
+            total += state.probability * float(here.xi * (s + c * here.value))
         np.testing.assert_allclose(total, whole, atol=1e-9)
 
 
@@ -93,17 +91,19 @@ def test_the_plan_takes_the_action_that_its_own_conditional_measure_ranks_first(
         gamma=0.9,
         horizon=3,
     )
-    story = ds.explain(ds.solve(mdp, "0.5*mean + 0.5*cvar(0.4)", episodes=2), episodes=8, checks=0)
-    for episode in story.episodes:
+    explanation = ds.explain(
+        ds.solve(mdp, "0.5*mean + 0.5*cvar(0.4)", episodes=2), episodes=8, checks=0
+    )
+    for episode in explanation.episodes:
         for step in episode.steps[:-1]:
             assert step.best_action == step.action
             taken = step.action_values[step.actions.index(step.action)]
             np.testing.assert_allclose(taken, float(step.risk.value), atol=1e-9)
 
 
-def test_an_exact_plan_is_calibrated_within_the_error_of_its_sample(paper_story):
-    checks = paper_story.calibration
-    assert paper_story.kind == "exact"
+def test_an_exact_plan_is_calibrated_within_the_error_of_its_sample(paper_explanation):
+    checks = paper_explanation.calibration
+    assert paper_explanation.kind == "exact"
     assert checks.verdict == HOLDS
     assert checks.resolution == 0.0
     np.testing.assert_allclose(checks.xi[0], [1.0, 1.0], rtol=1e-12)
@@ -123,12 +123,12 @@ def test_a_start_state_is_news_where_there_are_several():
         gamma=1.0,
         horizon=1,
     )
-    story = ds.explain(ds.solve(mdp, "cvar(0.5)", episodes=2), episodes=10, checks=0)
-    for episode in story.episodes:
+    explanation = ds.explain(ds.solve(mdp, "cvar(0.5)", episodes=2), episodes=10, checks=0)
+    for episode in explanation.episodes:
         np.testing.assert_allclose(episode.steps[0].risk.levels, [0.5])
     # The worst quarter is all of the -1: nothing of it can happen from state 0.
-    story = ds.explain(ds.solve(mdp, "cvar(0.25)", episodes=2), episodes=10, checks=0)
-    for episode in story.episodes:
+    explanation = ds.explain(ds.solve(mdp, "cvar(0.25)", episodes=2), episodes=10, checks=0)
+    for episode in explanation.episodes:
         wanted = 0.0 if episode.steps[0].observation[0] == 0 else 0.5
         np.testing.assert_allclose(episode.steps[0].risk.levels, [wanted])
 

@@ -7,7 +7,7 @@ import pytest
 from downside.reporting import render
 
 from .browser import browser, needs_browser, requests, resize
-from .stories import HOSTILE, chapter, long_chapter, relabelled
+from .samples import HOSTILE, long_section, relabelled, section
 
 pytestmark = needs_browser
 
@@ -15,28 +15,28 @@ pytestmark = needs_browser
 @pytest.fixture(scope="module")
 def pages(tmp_path_factory):
     folder = tmp_path_factory.mktemp("pages")
-    single = chapter(label="careful")
-    mixed = chapter("0.5*mean + 0.5*cvar(0.3)", label="half and half")
-    neutral = chapter("mean", label="neutral")
-    spectrum = chapter("exponential(4)", label="a spectrum")
+    single = section(label="careful")
+    mixed = section("0.5*mean + 0.5*cvar(0.3)", label="half and half")
+    neutral = section("mean", label="neutral")
+    spectrum = section("exponential(4)", label="a spectrum")
     hostile = [relabelled(single, name) for name in HOSTILE]
-    many = [long_chapter(single, 1000, f"agent {i}") for i in range(20)]
+    many = [long_section(single, 1000, f"agent {i}") for i in range(20)]
     out = {}
-    for name, chapters in {
+    for name, sections in {
         "one": [single],
         "several": [mixed, single, neutral, spectrum],
         "hostile": hostile,
         "many": many,
     }.items():
         out[name] = folder / f"{name}.html"
-        out[name].write_text(render(chapters, title="harmless"), encoding="utf-8")
+        out[name].write_text(render(sections, title="harmless"), encoding="utf-8")
     return out
 
 
 @pytest.fixture(scope="module")
 def driver():
-    with browser() as one:
-        yield one
+    with browser() as window:
+        yield window
 
 
 def load(driver, path, **screen):
@@ -76,8 +76,7 @@ def test_it_loads_without_an_error_and_without_a_request(driver, pages):
 def test_the_slider_changes_the_words_and_the_figures(driver, pages):
     load(driver, pages["several"])
     before = {name: figure(driver, name) for name in ("level", "cdf", "total", "weights", "facts")}
-    said = text(driver, "#words")
-    assert said.startswith("At the start the agent cares about")
+    assert text(driver, "#words").startswith("At the start the agent cares about")
     move_to(driver, 2)
     assert text(driver, "#words").startswith("Step 1")
     assert text(driver, "#where") == "Step 2 of 5"
@@ -148,8 +147,8 @@ def test_figures_and_controls_have_names(driver, pages):
         " !(c.getAttribute('aria-label') || c.textContent.trim() || c.closest('label'))).length"
     )
     assert controls == 0
-    said = driver.execute_script("return document.getElementById('step').ariaValueText")
-    assert said.startswith("Step 0 of 5")
+    spoken = driver.execute_script("return document.getElementById('step').ariaValueText")
+    assert spoken.startswith("Step 0 of 5")
     for heading in ("How to read this", "Can the explanation be believed?", "What it returns"):
         assert heading in driver.execute_script("return document.body.innerText")
 

@@ -20,40 +20,46 @@ def run(tmp_path_factory):
 
 
 def test_explain_prints_the_table_the_words_and_the_verdict_and_writes_the_page(run, capsys):
-    cli.main(["explain", str(run), "--checks", "50"])
-    said = " ".join(capsys.readouterr().out.split())
-    assert "policy, cvar(0.5), episode 0" in said
-    assert "At the start the agent cares about the worst 50% of outcomes." in said
-    assert "Do not rely on this explanation" in said
-    assert "explain.html" in said
+    cli.main(["explain", str(run), "--checks", "50", "--learned"])
+    printed = " ".join(capsys.readouterr().out.split())
+    assert "policy, cvar(0.5), episode 0" in printed
+    assert "At the start the agent cares about the worst 50% of outcomes." in printed
+    assert "Do not rely on this explanation" in printed
+    assert "It has learned from 64 environment steps and " in printed
+    assert "explain.html" in printed
     assert (run.parent / "explain.html").read_text(encoding="utf-8").startswith("<!doctype html>")
 
 
 def test_explain_speaks_json(run, capsys, tmp_path):
     out = tmp_path / "page.html"
     cli.main(["explain", str(run), "--checks", "0", "--json", "--out", str(out), "--episodes", "2"])
-    told = json.loads(capsys.readouterr().out)
-    assert told["risk"] == "cvar(0.5)"
-    assert [len(rows) for rows in told["episodes"]] == [4, 4]
-    assert told["episodes"][0][0]["levels"] == pytest.approx([0.5])
+    printed = json.loads(capsys.readouterr().out)
+    assert printed["risk"] == "cvar(0.5)"
+    assert printed["timesteps"] == 64
+    assert printed["simulated_steps"] > 64
+    assert [len(rows) for rows in printed["episodes"]] == [4, 4]
+    assert printed["episodes"][0][0]["levels"] == pytest.approx([0.5], abs=0.05)
     assert out.exists()
 
 
 def test_report_writes_one_page_for_several_runs(run, capsys, tmp_path, monkeypatch):
     opened = []
     monkeypatch.setattr("webbrowser.open", opened.append)
+    monkeypatch.setenv("COLUMNS", "160")
     out = tmp_path / "both.html"
     runs = [str(run), str(run)]
-    more = ["--episodes", "200", "--checks", "20", "--told", "1", "--open"]
+    more = ["--episodes", "200", "--checks", "100", "--explained-episodes", "1", "--open"]
     cli.main(["report", *runs, "--out", str(out), *more])
-    said = capsys.readouterr().out
-    assert said.count("policy") >= 2
-    assert "does not" in said  # a narrow terminal breaks the line there
+    printed = capsys.readouterr().out
+    assert printed.count("policy") >= 2
+    # Each was trained for 64 steps, and simulated more.
+    assert printed.count(" 64 + ") == 2
+    assert printed.count("does not hold") == 2
     assert opened == [out.as_uri()]
 
 
-def test_a_run_that_is_not_there_is_said_in_one_line(capsys, tmp_path):
-    with pytest.raises(SystemExit) as left:
+def test_a_run_that_is_not_there_is_an_error_of_one_line(capsys, tmp_path):
+    with pytest.raises(SystemExit) as exit_info:
         cli.main(["explain", str(tmp_path / "nothing")])
-    assert left.value.code == 1
+    assert exit_info.value.code == 1
     assert capsys.readouterr().err.count("\n") == 1

@@ -1,5 +1,6 @@
 """The page as text: self-contained, small, and inert whatever the names are."""
 
+import dataclasses
 import json
 import re
 from html.parser import HTMLParser
@@ -9,19 +10,19 @@ import pytest
 
 import downside as ds
 from downside.reporting import render, report
-from downside.reporting.data import aim, chapter_data
+from downside.reporting.data import aim, section_data
 
-from .stories import HOSTILE, chapter, long_chapter, plan, relabelled
+from .samples import HOSTILE, long_section, plan, relabelled, section
 
 
 @pytest.fixture(scope="module")
 def mixed():
-    return chapter("0.5*mean + 0.5*cvar(0.3)", label="half and half")
+    return section("0.5*mean + 0.5*cvar(0.3)", label="half and half")
 
 
 @pytest.fixture(scope="module")
 def single():
-    return chapter()
+    return section()
 
 
 class Elements(HTMLParser):
@@ -53,13 +54,13 @@ def test_nothing_is_asked_of_the_network(single):
 
 
 def test_hostile_names_are_inert(single):
-    chapters = [relabelled(single, name) for name in HOSTILE]
-    page = render(chapters, title=HOSTILE[0])
+    sections = [relabelled(single, name) for name in HOSTILE]
+    page = render(sections, title=HOSTILE[0])
     elements = Elements(page)
     assert sum(tag == "script" for tag, _ in elements.tags) == 2  # the data, and our own
     assert sum(tag == "img" for tag, _ in elements.tags) == 0
     assert not any(name.startswith("on") for _, attributes in elements.tags for name in attributes)
-    assert [one["label"] for one in data_of(page)["chapters"]] == list(HOSTILE)
+    assert [data["label"] for data in data_of(page)["sections"]] == list(HOSTILE)
     assert "49" not in re.findall(r"<bdi>(.*?)</bdi>", page)[-1]
 
 
@@ -72,25 +73,25 @@ def test_the_header_says_what_was_optimised_and_the_verdict(single, mixed):
     assert "100% of the optimum" in page or "at the optimum" in page
 
 
-def test_the_data_are_those_of_the_story(mixed):
-    (one,) = data_of(render([mixed]))["chapters"]
-    step, wanted = one["episodes"][0]["steps"][1], mixed.story.steps[1]
+def test_the_data_are_those_of_the_explanation(mixed):
+    (data,) = data_of(render([mixed]))["sections"]
+    step, wanted = data["episodes"][0]["steps"][1], mixed.explanation.steps[1]
     assert step["level"] == pytest.approx(wanted.level, rel=1e-3)
     assert step["weights"] == pytest.approx(np.asarray(wanted.risk.weights).tolist(), rel=1e-3)
     assert step["s"] == pytest.approx(wanted.accumulated, rel=1e-3)
     assert step["words"] == wanted.words
-    assert one["value"] == pytest.approx(mixed.evaluation.value(mixed.story.risk), rel=1e-3)
+    assert data["value"] == pytest.approx(mixed.evaluation.value(mixed.explanation.risk), rel=1e-3)
     assert len(step["worth"]) == len(wanted.actions)
 
 
 def test_twenty_agents_with_a_thousand_steps_stay_small(single):
-    chapters = [long_chapter(single, 1000, f"agent {i}") for i in range(20)]
-    page = render(chapters)
+    sections = [long_section(single, 1000, f"agent {i}") for i in range(20)]
+    page = render(sections)
     assert len(page.encode()) < 3_000_000
-    steps = data_of(page)["chapters"][0]["episodes"][0]
+    steps = data_of(page)["sections"][0]["episodes"][0]
     assert steps["stride"] > 1
     assert steps["steps"][-1]["t"] == 1000
-    alone = data_of(render(chapters[:1]))["chapters"][0]["episodes"][0]
+    alone = data_of(render(sections[:1]))["sections"][0]["episodes"][0]
     assert alone["stride"] == 1
     assert len(alone["steps"]) == 1001
 
@@ -98,13 +99,18 @@ def test_twenty_agents_with_a_thousand_steps_stay_small(single):
 def test_a_report_is_written_whole_and_a_plan_is_the_optimum_of_its_measure(tmp_path):
     best, other = plan("cvar(0.3)"), plan("mean")
     path = report(
-        best, other, out=tmp_path / "deep" / "report.html", episodes=500, told=1, checks=20
+        best,
+        other,
+        out=tmp_path / "deep" / "report.html",
+        episodes=500,
+        explained_episodes=1,
+        checks=20,
     )
     page = path.read_text(encoding="utf-8")
-    first, second = data_of(page)["chapters"]
+    first, second = data_of(page)["sections"]
     assert first["optimum"] == pytest.approx(best.value, rel=1e-3)
     assert second["label"] == "plan for mean"
-    assert [one.name for one in path.parent.iterdir()] == ["report.html"]
+    assert [file.name for file in path.parent.iterdir()] == ["report.html"]
     with pytest.raises(ValueError, match="`subjects` must name at least one agent or plan"):
         report()
     with pytest.raises(ValueError, match="`labels` must have one entry for each of the 1 subjects"):
@@ -112,18 +118,27 @@ def test_a_report_is_written_whole_and_a_plan_is_the_optimum_of_its_measure(tmp_
 
 
 @pytest.mark.parametrize(
-    ("risk", "said"),
+    ("risk", "text"),
     [
         ("mean", "It maximises the average over all episodes."),
         ("cvar(0.05)", "the average over the worst 5% of episodes. Better outcomes do not count."),
         ("exponential(4)", "the worst quarter 64%"),
     ],
 )
-def test_every_measure_is_said_in_plain_words(risk, said):
+def test_every_measure_is_said_in_plain_words(risk, text):
     # exponential(4): Φ(1/4) = (1 - e^-1) / (1 - e^-4) = 0.6439.
-    assert said in aim(ds.parse(risk))
+    assert text in aim(ds.parse(risk))
 
 
-def test_numbers_of_a_chapter_are_finite_and_json(single):
-    text = json.dumps(chapter_data(single, ["mean"], 100), allow_nan=False)
+def test_the_numbers_of_a_section_are_finite_and_fit_into_json(single):
+    text = json.dumps(section_data(single, ["mean"], 100), allow_nan=False)
     assert len(text) < 100_000
+
+
+def test_simulated_steps_are_shown_beside_lived_ones(single):
+    learned = dataclasses.replace(single.explanation, timesteps=12_000, simulated_steps=345_000)
+    page = render([single, dataclasses.replace(single, explanation=learned)])
+    assert "12,000 <small>+ 345,000 simulated</small>" in page
+    plan, agent = data_of(page)["sections"]
+    assert (plan["timesteps"], plan["simulatedSteps"]) == (None, None)
+    assert (agent["timesteps"], agent["simulatedSteps"]) == (12_000, 345_000)

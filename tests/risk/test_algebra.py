@@ -33,10 +33,10 @@ def test_nested_sums_are_flat_and_read_back():
 
 
 def test_the_name_of_a_function_does_not_matter():
-    def one(u):
+    def spectrum(u):
         return 1 - u
 
-    assert CustomSpectrum(one) == CustomSpectrum(lambda u: 1 - u)
+    assert CustomSpectrum(spectrum) == CustomSpectrum(lambda u: 1 - u)
 
 
 def test_different_measures_differ():

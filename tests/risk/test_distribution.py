@@ -66,8 +66,8 @@ def test_tail_mean_is_cvar_and_the_worst_value_at_level_zero():
 @pytest.mark.parametrize("level", [0.0, 1e-20, 1e-12])
 def test_tail_mean_at_a_tiny_level_is_the_worst_value_whatever_rounding_leaves(count, level):
     # 50 times 1/50 is not 1 in binary: the first rank begins at some 1e-17, not at 0.
-    found = Distribution.from_quantiles(np.arange(count) + 1.0).tail_mean(level)
-    np.testing.assert_allclose(found, 1.0, rtol=1e-6)
+    tail_mean = Distribution.from_quantiles(np.arange(count) + 1.0).tail_mean(level)
+    np.testing.assert_allclose(tail_mean, 1.0, rtol=1e-6)
     single = Distribution.from_quantiles(jnp.arange(count, dtype=jnp.float32) + 1).tail_mean(level)
     np.testing.assert_allclose(single, 1.0, rtol=1e-6)
 

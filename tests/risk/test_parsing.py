@@ -92,8 +92,8 @@ def test_texts_and_what_they_mean(text, risk):
 def test_errors_point_at_the_offending_character(text, position, message):
     with pytest.raises(RiskSyntaxError) as caught:
         parse(text)
-    said, shown, caret = str(caught.value).rsplit("\n", 2)
-    assert message in said
+    explanation, shown, caret = str(caught.value).rsplit("\n", 2)
+    assert message in explanation
     assert len(shown) - 2 >= 0
     assert caret.index("^") == 2 + min(position, 60)
 

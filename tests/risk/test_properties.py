@@ -36,9 +36,9 @@ def test_the_conjugate_term_of_the_utility_vanishes(drawn):
 
 
 @given(strategies.risks, strategies.discrete(), strategies.discrete())
-def test_no_other_utility_of_the_family_gives_more(risk, one, other):
+def test_no_other_utility_of_the_family_gives_more(risk, first, other):
     # J(Z, h) = E[h(Z)] + conjugate term, for h made from another distribution (appendix A).
-    values, weights = one
+    values, weights = first
     utility = risk.utility(Distribution(*other))
     bound = utility.expectation(values, weights) + utility.conjugate_integral(risk)
     scale = 1 + np.abs(values).max() + np.abs(other[0]).max()
@@ -114,7 +114,7 @@ def test_cvar_at_one_is_the_mean(drawn):
 
 
 @given(strategies.discrete(), st.floats(0.05, 1.0), st.floats(0.05, 1.0))
-def test_a_worse_share_is_worth_less(drawn, one, other):
+def test_a_worse_share_is_worth_less(drawn, first, other):
     values, weights = drawn
-    low, high = min(one, other), max(one, other)
+    low, high = min(first, other), max(first, other)
     assert CVaR(low)(values, weights) <= CVaR(high)(values, weights) + 1e-9

@@ -25,11 +25,11 @@ def trained(engine):
         **TINY,
     )
     return {
-        "devices": [next(iter(one.goal.location.devices())).id for one in agents],
-        "returns": [one.simulate_returns(4, seed=0).tolist() for one in agents],
+        "devices": [next(iter(agent.outer_variable.location.devices())).id for agent in agents],
+        "returns": [agent.simulate_returns(4, seed=0).tolist() for agent in agents],
         "weights": [
-            [np.asarray(leaf).tobytes().hex() for leaf in jax.tree.leaves(one.networks)]
-            for one in agents
+            [np.asarray(leaf).tobytes().hex() for leaf in jax.tree.leaves(agent.networks)]
+            for agent in agents
         ],
     }
 

@@ -10,26 +10,33 @@ import subprocess
 import sys
 from pathlib import Path
 
-import jax
 import numpy as np
 import pytest
 import safetensors.numpy
 
 import downside as ds
 from downside.envs import MeanReversion
-from downside.train import checkpoint, loading
-from downside.train.callbacks import saved_in
+from downside.train import checkpoint, loading, schema
+from downside.train.monitor import saved_in
 
 from .killed import CHUNKS
-from .test_hosted import SMALL, same
-from .tiny import CHUNK, COMMON, ENV, TINY, TWO
-from .toys import Counter, Noisy
+from .tiny import (
+    CHUNK,
+    COMMON,
+    ENV,
+    PAPER,
+    SMALL,
+    TINY,
+    TWO,
+    all_equal,
+    experience_of,
+    make,
+    same,
+    weights,
+)
+from .toys import Noisy
 
-HERE = Path(__file__).parent
-
-
-def make(**changes):
-    return ds.QRSRM(ENV, risk="cvar(0.5)", seed=0, **{**TINY, **changes})
+ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture(scope="module")
@@ -62,27 +69,28 @@ def test_the_suffix_may_be_left_out(trained, tmp_path):
     assert same(ds.load(tmp_path / "agent.v1"), ds.load(path))
 
 
-@pytest.mark.parametrize("distribution_fraction", [0.0, 0.5])
-def test_training_in_two_parts_is_training_in_one(tmp_path, distribution_fraction):
-    whole = make(distribution_fraction=distribution_fraction).learn(3 * CHUNK)
-    part = make(distribution_fraction=distribution_fraction)
-    part.learn(3 * CHUNK, callback=lambda agent: False)
-    part._settled = 0  # as if it had been killed before it went on to its end
-    stopped = make(distribution_fraction=distribution_fraction)
-    stopped._plan(3 * CHUNK)
-    next(iter(stopped._steps()))
+@pytest.mark.parametrize("evaluation_fraction", [0.0, 0.5])
+def test_training_in_two_parts_is_training_in_one(tmp_path, evaluation_fraction):
+    whole = make(evaluation_fraction=evaluation_fraction).learn(3 * CHUNK)
+    stopped = make(evaluation_fraction=evaluation_fraction)
+    next(stopped.training(3 * CHUNK))
     path = stopped.save(tmp_path / "part")
-    assert same(ds.load(path).resume(), whole)
+    loaded = ds.load(path)
+    assert (loaded.num_timesteps, loaded._driver.fitted) == (CHUNK, 0)
+    loaded.resume()
+    assert same(loaded, whole)
+    assert loaded.simulated_steps == whole.simulated_steps
+    assert loaded._driver.fitted == whole._driver.fitted == (1 if evaluation_fraction else 0)
 
 
 def test_the_paper_preset_and_other_agents_come_back_too(tmp_path):
     agent = ds.QRiCVaR(ENV, risk="dual_power(2)", **COMMON).learn(CHUNK)
     assert same(ds.load(agent.save(tmp_path / "icvar")), agent)
-    small = {name: TINY[name] for name in ("hidden", "quantiles", "batch_size", "warmup_steps")}
-    paper = ds.QRSRM(ENV, risk="cvar(0.5)", preset="paper", **small, outer_interval=10).learn(100)
+    paper = ds.QRSRM(ENV, risk="cvar(0.5)", **PAPER).learn(400)
     again = ds.load(paper.save(tmp_path / "paper"))
     assert same(again, paper)
     assert again.preset == "paper"
+    assert again.settings == paper.settings
 
 
 def test_what_no_id_makes_again_must_be_handed_over(tmp_path):
@@ -101,45 +109,53 @@ def test_an_agent_that_has_not_learned_cannot_be_saved(tmp_path):
         make().save(tmp_path / "nothing")
 
 
-def test_an_agent_of_ones_own_is_loaded_by_its_class(tmp_path):
-    class Own(ds.QRSRM):
-        pass
-
-    agent = Own(ENV, risk="cvar(0.5)", **TINY).learn(CHUNK)
-    path = agent.save(tmp_path / "own")
-    assert isinstance(Own.load(path), Own)
-    with pytest.raises(ValueError, match="If it is one of your own, call its `load`"):
-        ds.load(path)
-
-
 def test_loading_as_another_class_is_refused(saved):
     with pytest.raises(ValueError, match=r"holds a QRSRM, not a QRDQN\. Use ds\.load"):
         ds.QRDQN.load(saved)
 
 
-# --- hosted environments ----------------------------------------------------------------------
+# --- Gymnasium environments -------------------------------------------------------------------
 
 
-def hosted(seed=0):
-    return ds.QRSRM(Noisy(), risk="cvar(0.5)", seed=seed, **SMALL)
+def test_a_run_in_gymnasium_is_restored_with_all_it_lived_through(tmp_path):
+    agent = ds.QRSRM(Noisy(), risk="cvar(0.5)", averaging=0.5, **SMALL).learn(200)
+    path = agent.save(tmp_path / "gymnasium")
+    loaded = ds.load(path, Noisy())
+    assert same(loaded, agent)
+    experience, restored = map(experience_of, (agent, loaded))
+    # 50 steps of warm-up and 200 of training, in episodes of four steps.
+    assert int(restored.replay.added) == 250
+    assert restored.replay.filled().reward.std() > 0.0
+    assert (restored.replay.successor >= 0).sum() > 50
+    assert len(restored.episodes.filled()) == 62
+    assert len(restored.starts.filled()) == 63
+    for name in ("episodes", "starts", "start_masks"):
+        ring, other = getattr(experience, name), getattr(restored, name)
+        np.testing.assert_array_equal(ring.filled(), other.filled())
+        assert other.rows is not ring.rows
+    average = loaded._driver.state.average
+    assert int(average.count) == 4
+    assert all_equal(weights(average.networks), weights(agent._driver.state.average.networks))
+    # The steps of the loaded agent are not written into the memory of the first.
+    loaded.learn(25, reset_num_timesteps=False)
+    assert (int(experience.replay.added), int(restored.replay.added)) == (250, 275)
 
 
-def test_a_hosted_run_goes_on_from_its_checkpoint_with_new_episodes(tmp_path):
+def test_a_run_in_gymnasium_goes_on_from_its_checkpoint_with_new_episodes(tmp_path):
     # What follows a checkpoint depends on it alone: whoever goes on from it gets the same agent,
     # be it the process that wrote it or another one, now or later.
-    first = hosted().learn(200)
-    path = first.save(tmp_path / "hosted")
+    first = ds.QRSRM(Noisy(), risk="cvar(0.5)", **SMALL).learn(200)
+    path = first.save(tmp_path / "gymnasium")
     first.learn(200, reset_num_timesteps=False)
     second = ds.load(path, Noisy()).learn(200, reset_num_timesteps=False)
-    third = ds.load(path, Noisy()).learn(200, reset_num_timesteps=False)
+    assert not same(ds.load(path, Noisy()), second)
     assert same(first, second)
-    assert same(second, third)
 
 
 def test_a_registered_environment_is_made_again_with_its_parameters(tmp_path):
     agent = ds.QRDQN("FrozenLake-v1", env_kwargs={"is_slippery": False}, **SMALL).learn(200)
     again = ds.load(agent.save(tmp_path / "lake"))
-    assert again.origin.parameters == {"is_slippery": False}
+    assert again.env_spec.parameters == {"is_slippery": False}
     assert same(again, agent)
 
 
@@ -153,7 +169,7 @@ def start(folder, cache, *arguments):
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        cwd=HERE.parents[1],
+        cwd=ROOT,
         env={**os.environ, "JAX_DISABLE_MOST_OPTIMIZATIONS": "1"},
     )
 
@@ -166,8 +182,8 @@ def test_killed_at_any_point_and_resumed_it_is_the_run_that_was_never_killed(tmp
         with start(folder, cache, *resumed) as process:
             assert process.stdout is not None
             lines = int(draws.integers(1, 5))  # outer steps until it is killed, wherever it is then
-            said = [process.stdout.readline() for _ in range(lines)]
-            if "done\n" in said or "" in said:
+            output = [process.stdout.readline() for _ in range(lines)]
+            if "done\n" in output or "" in output:
                 _, error = process.communicate()
                 assert process.returncode == 0, error
                 break
@@ -176,9 +192,10 @@ def test_killed_at_any_point_and_resumed_it_is_the_run_that_was_never_killed(tmp
     assert kills >= CHUNKS // 6
     agent = ds.load(folder)
     assert same(agent, whole)
-    assert [one["timesteps"] for one in agent.history] == [
-        one["timesteps"] for one in whole.history
-    ]
+    for name in ("timesteps", "simulated_steps", "value"):
+        assert [record[name] for record in agent.history] == [
+            record[name] for record in whole.history
+        ]
 
 
 def test_killed_while_saving_the_checkpoint_before_is_still_there(trained, saved, monkeypatch):
@@ -195,7 +212,7 @@ def test_killed_while_saving_the_checkpoint_before_is_still_there(trained, saved
     with pytest.raises(KeyboardInterrupt):
         trained.save(saved)
     assert saved.read_bytes() == before
-    assert sorted(one.name for one in saved.parent.iterdir()) == [saved.name]
+    assert sorted(path.name for path in saved.parent.iterdir()) == [saved.name]
 
 
 def test_a_full_disk_is_an_error_that_says_so_and_loses_nothing(saved):
@@ -290,6 +307,11 @@ def another_class(path):
     resign(path)
 
 
+def class_that_is_no_text(path):
+    rewrite(path, lambda header: set_about(header, agent=["QRSRM"]))
+    resign(path)
+
+
 def missing(path):
     def change(header):
         about = json.loads(header["__metadata__"]["about"])
@@ -307,7 +329,7 @@ def enormous(path):
 
 
 def other_network(path):
-    settings = {**make().settings.__dict__, "hidden": [32, 32]}
+    settings = {**make().settings.__dict__, "hidden_sizes": [32, 32]}
     rewrite(path, lambda header: set_about(header, settings=settings))
     resign(path)
 
@@ -324,8 +346,8 @@ def code_as_risk(path):
 
 
 def module_as_environment(path):
-    origin = {"description": "", "id": "antigravity:CartPole-v1", "parameters": {}}
-    rewrite(path, lambda header: set_about(header, env=origin))
+    spec = {"description": "", "id": "antigravity:CartPole-v1", "parameters": {}, "num_envs": None}
+    rewrite(path, lambda header: set_about(header, env=spec))
     resign(path)
 
 
@@ -337,23 +359,26 @@ DAMAGE = [
     (one_bit, "its digest does not match"),
     (foreign, "not one that Downside wrote"),
     (text_changed, "its digest does not match"),
-    (newer, r"has schema 99; this version of Downside reads up to 7\. Upgrade"),
+    (newer, r"has schema 99; this version of Downside reads up to 1\. Upgrade"),
     (no_schema, "does not say which schema it has, got 'import os'"),
     (no_json, "is no JSON"),
     (another_class, "an agent of class 'os.system', which is none of QRSRM, QRCVaR"),
-    (missing, "does not say 'settings'"),
+    (class_that_is_no_text, r"`agent` must be a text of at most 500 characters, got \['QRSRM'\]"),
+    (missing, "it does not say `settings`"),
     (enormous, "it must be .*It belongs to another environment or other settings"),
     (other_network, "it must be .*It belongs to another environment or other settings"),
-    (code_as_setting, "has settings that this version does not know"),
-    (module_as_environment, "for which a module would be imported"),
+    (code_as_setting, "cannot be made again: There is no setting `__class__`"),
+    (module_as_environment, "Nothing is imported because a file says so: import it yourself"),
     (code_as_risk, "`risk` must be given: .* which no text makes again"),
 ]
 
 
-@pytest.mark.parametrize(("damage", "said"), DAMAGE, ids=[one.__name__ for one, _ in DAMAGE])
-def test_a_file_that_is_not_what_it_was_is_refused_with_a_reason(saved, damage, said):
+@pytest.mark.parametrize(
+    ("damage", "reason"), DAMAGE, ids=[damage.__name__ for damage, _ in DAMAGE]
+)
+def test_a_file_that_is_not_what_it_was_is_refused_with_a_reason(saved, damage, reason):
     damage(saved)
-    with pytest.raises(ValueError, match=said):
+    with pytest.raises(ValueError, match=reason):
         ds.load(saved)
     assert not Path("/tmp/owned").exists()
     assert "antigravity" not in sys.modules
@@ -365,7 +390,7 @@ def test_a_file_that_is_not_there_is_told_with_those_that_are(saved):
 
 
 def test_nothing_on_the_way_in_can_run_code():
-    for module in (checkpoint, loading):
+    for module in (checkpoint, loading, schema):
         tree = ast.parse(inspect.getsource(module))
         names = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
         names |= {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
@@ -394,35 +419,3 @@ def test_a_damaged_checkpoint_is_passed_over_for_the_one_before(tmp_path):
 def test_a_folder_without_a_checkpoint_is_told(tmp_path):
     with pytest.raises(FileNotFoundError, match="There is no checkpoint in"):
         ds.load(tmp_path)
-
-
-BEFORE_7 = {"averaging": 0.0}
-BEFORE_6 = {**BEFORE_7, "past_steps": 0}
-BEFORE_5 = {**BEFORE_6, "least_discount": 0.0}
-BEFORE_4 = {**BEFORE_5, "trials": 0}
-BEFORE_3 = {**BEFORE_4, "ensemble": 1, "exchange": 0.0, "discreet": False, "tie_break": 0.0}
-
-
-@pytest.mark.parametrize(
-    ("schema", "kind", "then"),
-    [
-        (1, "QRDQN", {"layer_norm": False, "double": False, **BEFORE_3}),
-        (2, "QRSRM", {"layer_norm": True, "double": True, **BEFORE_3}),
-        (3, "QRSRM", {"ensemble": 2, "discreet": True, **BEFORE_4}),
-        (4, "QRSRM", {"n_steps": 10, "trials": 0, **BEFORE_5}),
-        (5, "QRSRM", {"least_discount": 0.05, **BEFORE_6}),
-        (6, "QRSRM", {"past_steps": 1, **BEFORE_7}),
-    ],
-)
-def test_a_checkpoint_of_an_older_schema_is_read(schema, kind, then):
-    # Written in their time and never again: whoever raises the schema keeps on reading them.
-    agent = ds.load(HERE / f"schema_{schema}", Counter())
-    assert type(agent).__name__ == kind
-    assert agent.num_timesteps == 50
-    # Settings that came later are as they were then, whatever today's defaults are.
-    assert {name: getattr(agent.settings, name) for name in then} == then
-    observation, _ = agent.wrap(Counter()).reset(seed=0)
-    assert agent.predict(observation)[0] in (0, 1)
-    assert jax.tree.leaves(agent.networks)
-    agent.learn(100)  # what it remembers can still be learned from
-    assert agent.num_timesteps == 100

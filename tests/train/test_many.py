@@ -13,13 +13,12 @@ import numpy as np
 import pytest
 
 import downside as ds
-from downside.train import fused
+from downside.train import jax_program
 from downside.train import many as module
 from downside.train.many import _group_size, train_agents
-from downside.train.program import make_program
 
 from .sharded import trained
-from .tiny import CHUNK, ENV, TINY, TWO
+from .tiny import CHUNK, ENV, TINY, TWO, make, same
 from .toys import Counter
 
 ROOT = Path(__file__).parents[2]
@@ -36,9 +35,10 @@ def many():
 
 
 def test_agents_come_in_the_order_of_measures_and_seeds(many):
-    said = [(str(one.risk), one.seed) for one in many]
-    assert said == [(risk, seed) for risk in RISKS for seed in (0, 1)]
-    assert [one.num_timesteps for one in many] == [TWO] * 6
+    assert [(str(agent.risk), agent.seed) for agent in many] == [
+        (risk, seed) for risk in RISKS for seed in (0, 1)
+    ]
+    assert [agent.num_timesteps for agent in many] == [TWO] * 6
 
 
 @pytest.mark.parametrize(
@@ -54,12 +54,14 @@ def test_each_is_what_it_would_be_alone(many, index, risk, seed):
     # The measures have 0, 1 and 64 levels: together they are padded to the longest.
     alone = ds.QRSRM(ENV, risk=RISKS[risk], seed=seed, **TINY).learn(TWO)
     together = many[index]
-    for one, other in zip(alone.history, together.history, strict=True):
-        for name in ("value", "best", "mean", "critic_loss", "predicted"):
-            np.testing.assert_allclose(other[name], one[name], rtol=2e-3, atol=2e-4)
-    pairs = zip(jax.tree.leaves(alone.networks), jax.tree.leaves(together.networks), strict=True)
-    for one, other in pairs:
-        np.testing.assert_allclose(other, one, rtol=2e-3, atol=2e-4)
+    for record, expected in zip(together.history, alone.history, strict=True):
+        assert record.keys() == expected.keys()
+        assert record["simulated_steps"] == expected["simulated_steps"]
+        for name in ("value", "best", "mean", "critic_loss", "predicted", "location"):
+            np.testing.assert_allclose(record[name], expected[name], rtol=2e-3, atol=2e-4)
+    pairs = zip(jax.tree.leaves(together.networks), jax.tree.leaves(alone.networks), strict=True)
+    for leaf, expected in pairs:
+        np.testing.assert_allclose(leaf, expected, rtol=2e-3, atol=2e-4)
     z = np.linspace(-2.0, 2.0, 9)
     assert together.utility is not None
     assert alone.utility is not None
@@ -76,53 +78,58 @@ def test_in_threads_each_is_what_it_would_be_alone_bit_for_bit():
         engine="threads",
         **TINY,
     )
-    assert [one.num_timesteps for one in agents] == [TWO] * 3
-    alone = ds.QRSRM(ENV, risk="cvar(0.5)", seed=1, **TINY).learn(TWO)
-    assert eqx.tree_equal(agents[1]._run, alone._run)
+    assert [agent.num_timesteps for agent in agents] == [TWO] * 3
+    alone = make(seed=1).learn(TWO)
+    assert same(agents[1], alone)
+    assert agents[1].simulated_steps == alone.simulated_steps
     assert not eqx.tree_equal(agents[2].networks, alone.networks)
 
 
 def test_an_agent_of_a_batch_is_trained_to_its_end(tmp_path):
-    # A tenth of 16 updates after the last one: one call of `settle`, and no second one.
+    # A tenth of 16 updates after the last one: one call of 250 updates, and no second one.
     (agent,) = ds.train_many(
         ENV,
         risks=["cvar(0.5)"],
         total_timesteps=TWO,
         engine="vmap",
-        **{**TINY, "distribution_fraction": 0.1},
+        **{**TINY, "evaluation_fraction": 0.1},
     )
     again = ds.load(agent.save(tmp_path / "agent"), ENV).resume()
-    assert again._settled == agent._settled == 1
-    assert eqx.tree_equal(again._run, agent._run)
+    assert again._driver.fitted == agent._driver.fitted == 1
+    assert same(again, agent)
+    # As counted in test_driver.py: random play, two chunks, and 250 batches.
+    assert again.simulated_steps == agent.simulated_steps == 2592 + 250 * 8 * 3 * 2
 
 
-def test_the_records_of_a_batch_are_those_of_a_single_run(many):
-    alone = ds.QRSRM(ENV, risk="cvar(0.5)", seed=1, **TINY).learn(TWO)
-    assert many[3].history[-1].keys() == alone.history[-1].keys()
-    np.testing.assert_allclose(
-        many[3].history[-1]["location"], alone.history[-1]["location"], rtol=2e-3, atol=2e-4
-    )
+def test_agents_of_measures_with_different_levels_are_saved(many, tmp_path):
+    for i in (0, 2, 4):  # of 0, 1 and 64 levels, trained with 64
+        again = ds.load(many[i].save(tmp_path / str(i)))
+        np.testing.assert_array_equal(
+            again.simulate_returns(20, seed=0), many[i].simulate_returns(20, seed=0)
+        )
 
 
-class Watched(ds.QRSRM):
-    """Learns nothing in one chunk; `arrive` is called within it with what is being done."""
+def watched(seed, arrive):
+    """An agent that learns nothing in one chunk; `arrive` is called with what is being done."""
+    agent = make(seed)
 
-    arrive = staticmethod(lambda what: None)
-
-    def _steps(self):
-        self.arrive("training")
-        self.history.append({"best": 0.0, "timesteps": CHUNK})
+    def training(total_timesteps):
+        arrive("training")
+        agent.history.append({"best": 0.0, "timesteps": CHUNK})
         yield CHUNK, CHUNK
 
-    def _settling(self):
-        self.arrive("settling")
+    def fit():
+        arrive("fitting")
         yield 1
 
+    agent.training, agent._driver.fit = training, fit  # pyright: ignore
+    return agent
 
-def test_the_first_agent_compiles_alone_and_the_others_do_not_wait_for_each_other(monkeypatch):
+
+def test_the_first_agent_compiles_alone_and_the_others_do_not_wait_for_each_other():
     # Of four agents the first has the program to itself; the other three must be in their chunk at
     # the same time to get past the barrier.
-    guard, arrived = threading.Lock(), {"training": 0, "settling": 0}
+    guard, arrived = threading.Lock(), {"training": 0, "fitting": 0}
     together = {what: threading.Barrier(3) for what in arrived}
 
     def arrive(what):
@@ -135,8 +142,7 @@ def test_the_first_agent_compiles_alone_and_the_others_do_not_wait_for_each_othe
         else:
             together[what].wait(timeout=20)
 
-    monkeypatch.setattr(Watched, "arrive", staticmethod(arrive))
-    agents = [Watched(ENV, risk="cvar(0.5)", seed=seed, **TINY) for seed in range(4)]
+    agents = [watched(seed, arrive) for seed in range(4)]
     finished = []
     train_agents(
         agents, total_timesteps=CHUNK, engine="threads", together=4, finished=finished.append
@@ -160,7 +166,7 @@ def test_several_devices_share_the_agents_and_change_nothing(engine, devices):
         "JAX_COMPILATION_CACHE_DIR": str(ROOT / ".jax_cache"),
         "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0.2",
     }
-    said = subprocess.run(
+    output = subprocess.run(
         [sys.executable, "-m", "tests.train.sharded", engine],
         capture_output=True,
         text=True,
@@ -168,67 +174,81 @@ def test_several_devices_share_the_agents_and_change_nothing(engine, devices):
         cwd=ROOT,
         env={**os.environ, **forced},
     ).stdout
-    many, one = json.loads(said), trained(engine)
-    assert set(many["devices"]) == set(range(devices))
-    assert set(one["devices"]) == {0}
+    shared, alone = json.loads(output), trained(engine)
+    assert set(shared["devices"]) == set(range(devices))
+    assert set(alone["devices"]) == {0}
     if engine == "threads":
-        assert many["weights"] == one["weights"]
-    np.testing.assert_allclose(many["returns"], one["returns"], rtol=2e-3, atol=2e-4)
+        assert shared["weights"] == alone["weights"]
+    np.testing.assert_allclose(shared["returns"], alone["returns"], rtol=2e-3, atol=2e-4)
 
 
-def broken(advance, seed):
-    """`advance`, but that the loss of this seed is not finite from the second chunk on."""
+def broken(chunk, seed):
+    """`chunk`, but that the loss of this seed is not finite from the second chunk on."""
 
-    def broken_advance(program, algorithm, run):
-        run, metrics = advance(program, algorithm, run)
-        own = jax.random.key_data(jax.random.key(seed))
-        bad = (jax.random.key_data(run.key) == own).all(axis=-1) & (metrics.timesteps > CHUNK)
-        return run, metrics._replace(critic_loss=jnp.where(bad, jnp.nan, metrics.critic_loss))
+    def broken_chunk(spec, algorithm, state):
+        state, metrics = chunk(spec, algorithm, state)
+        root = jax.random.key_data(jax.random.key(seed))
+        bad = (jax.random.key_data(state.key) == root).all(axis=-1) & (metrics.timesteps > CHUNK)
+        return state, metrics._replace(critic_loss=jnp.where(bad, jnp.nan, metrics.critic_loss))
 
-    return broken_advance
+    return broken_chunk
+
+
+def break_chunks(monkeypatch, engine, seed):
+    if engine == "threads":
+        monkeypatch.setattr(jax_program, "chunk", broken(jax_program.chunk, seed))
+        return
+    together = module._together
+
+    def some_broken(function):
+        made = together(function)
+        return broken(made, seed) if function is jax_program.chunk else made
+
+    monkeypatch.setattr(module, "_together", some_broken)
 
 
 @pytest.mark.parametrize("engine", ["threads", pytest.param("vmap", marks=pytest.mark.long)])
 def test_an_agent_that_diverges_is_named_and_takes_no_other_with_it(engine, monkeypatch):
-    owner, name = (fused, "advance") if engine == "threads" else (module, "_advance")
-    monkeypatch.setattr(owner, name, broken(getattr(owner, name), seed=1))
+    break_chunks(monkeypatch, engine, seed=1)
     agents = [ds.QRSRM(ENV, risk="cvar(0.5)", seed=seed, **TINY) for seed in range(3)]
     finished = []
-    said = r"1 of 3 agents: the loss is not finite for cvar\(0\.5\), seed 1\."
-    with pytest.raises(ds.DivergenceError, match=said) as caught:
+    message = r"1 of 3 agents: the loss is not finite for cvar\(0\.5\), seed 1\."
+    with pytest.raises(ds.DivergenceError, match=message) as caught:
         train_agents(
             agents, total_timesteps=TWO, engine=engine, together=3, finished=finished.append
         )
     assert caught.value.agents == (agents[0], agents[2])
     assert set(finished) == {agents[0], agents[2]}
-    assert [one.num_timesteps for one in agents] == [TWO, CHUNK, TWO]
+    assert [agent.num_timesteps for agent in agents] == [TWO, CHUNK, TWO]
     monkeypatch.undo()
-    alone = ds.QRSRM(ENV, risk="cvar(0.5)", seed=1, **TINY).learn(TWO)
+    alone = make(seed=1).learn(TWO)
     agents[1].resume()  # from where it was in order to the end
-    for one, other in zip(alone.history, agents[1].history, strict=True):
-        np.testing.assert_allclose(other["value"], one["value"], rtol=2e-3, atol=2e-4)
+    for record, expected in zip(agents[1].history, alone.history, strict=True):
+        np.testing.assert_allclose(record["value"], expected["value"], rtol=2e-3, atol=2e-4)
+        assert record["simulated_steps"] == expected["simulated_steps"]
 
 
 def test_a_batch_in_which_all_diverge_ends_there(monkeypatch):
-    monkeypatch.setattr(module, "_advance", broken(module._advance, seed=0))
+    break_chunks(monkeypatch, "vmap", seed=0)
     with pytest.raises(ds.DivergenceError, match="diverged for 1 of 1 agents") as caught:
         ds.train_many(ENV, risks=["cvar(0.5)"], total_timesteps=4 * CHUNK, engine="vmap", **TINY)
     assert caught.value.agents == ()
 
 
-def test_as_many_as_fit_into_memory_are_batched(many, monkeypatch):
-    program = make_program(ENV, many[0].settings, many[0]._make_trunk, TWO)
-    assert _group_size(many, program) == 6
-    monkeypatch.setattr("downside.train.many._MOST_BYTES", 1000)
-    assert _group_size(many, program) == 1
+def test_as_many_as_fit_into_memory_are_batched(monkeypatch):
+    agent = make()
+    spec = agent._driver.new_spec(TWO)
+    assert _group_size(agent, spec, 6) == 6
+    monkeypatch.setattr(module, "_MAX_BYTES", 1000)
+    assert _group_size(agent, spec, 6) == 1
 
 
 def test_they_are_agents_like_any_other(many):
     observation, _ = many[0].wrap().reset(seed=0)
-    for one in many:
-        assert one.predict(observation)[0] in range(5)
-        assert one.simulate_returns(10, seed=0).shape == (10,)
-        assert np.all(np.diff(one.return_distribution(observation)) >= 0.0)
+    for agent in many:
+        assert agent.predict(observation)[0] == agent.scores(observation).argmax()
+        assert agent.simulate_returns(10, seed=0).std() >= 0.0
+        assert np.all(np.diff(agent.return_distribution(observation)) >= 0.0)
 
 
 def test_wrong_arguments_are_refused():
@@ -243,10 +263,10 @@ def test_wrong_arguments_are_refused():
 
 
 def test_an_environment_that_agents_would_share_is_refused():
-    said = r"`env` must be written in JAX .*, got <Counter instance>\. Use `ds\.sweep`"
-    with pytest.raises(ValueError, match=said):
+    message = r"`env` must be written in JAX .*, got <Counter instance>\. Use `ds\.sweep`"
+    with pytest.raises(ValueError, match=message):
         ds.train_many(Counter(), risks=["mean"], seeds=[0, 1])
     with pytest.raises(ValueError, match=r"got CartPole-v1\. Use `ds\.sweep`"):
         ds.train_many("CartPole-v1", risks=["mean"])
-    with pytest.raises(ValueError, match=said):
+    with pytest.raises(ValueError, match=message):
         train_agents([ds.QRDQN(Counter())])

@@ -26,17 +26,17 @@ class Counter(gym.Env):
     def step(self, action) -> Any:
         self.time += 1
         over = self.time == self.length
-        seen = np.array([self.time, action], np.float32)
-        return seen, float(action), over and not self.truncates, over and self.truncates, {}
+        observation = np.array([self.time, action], np.float32)
+        return observation, float(action), over and not self.truncates, over and self.truncates, {}
 
 
 class Noisy(Counter):
     """As the counter, and the reward is noisy: action 1 is a gamble with the better mean."""
 
     def step(self, action) -> Any:
-        seen, _, terminated, truncated, info = super().step(action)
+        observation, _, terminated, truncated, info = super().step(action)
         reward = self.np_random.normal(0.3, 1.0) if action == 1 else 0.0
-        return seen, float(reward), terminated, truncated, info
+        return observation, float(reward), terminated, truncated, info
 
 
 class Masked(Counter):
@@ -46,14 +46,14 @@ class Masked(Counter):
         return np.array([1, self.time % 2], np.int8)
 
     def reset(self, *, seed=None, options=None) -> Any:
-        seen, _ = super().reset(seed=seed)
-        return seen, {"action_mask": self.mask()}
+        observation, _ = super().reset(seed=seed)
+        return observation, {"action_mask": self.mask()}
 
     def step(self, action) -> Any:
         if not self.mask()[action]:
             raise AssertionError("an illegal action was taken")
-        seen, reward, terminated, truncated, _ = super().step(action)
-        return seen, reward, terminated, truncated, {"action_mask": self.mask()}
+        observation, reward, terminated, truncated, _ = super().step(action)
+        return observation, reward, terminated, truncated, {"action_mask": self.mask()}
 
 
 class Assorted(Counter):
@@ -67,17 +67,17 @@ class Assorted(Counter):
         }
     )
 
-    def _seen(self, array):
+    def _observed(self, array):
         time, last = array
         parts = np.array([int(time) % 2, int(time) % 3])
         return {"last": int(last) + 1, "time": np.array([time], np.float64), "parts": parts}
 
     def reset(self, *, seed=None, options=None) -> Any:
-        return self._seen(super().reset(seed=seed)[0]), {}
+        return self._observed(super().reset(seed=seed)[0]), {}
 
     def step(self, action) -> Any:
-        seen, *rest = super().step(action)
-        return self._seen(seen), *rest
+        observation, *rest = super().step(action)
+        return self._observed(observation), *rest
 
 
 class Faulty(Counter):
@@ -88,7 +88,7 @@ class Faulty(Counter):
         self.fault, self.steps = fault, 0
 
     def step(self, action) -> Any:
-        seen, reward, terminated, truncated, info = super().step(action)
+        observation, reward, terminated, truncated, info = super().step(action)
         self.steps += 1
         if self.steps >= 10:
             if self.fault == "raises":
@@ -96,16 +96,16 @@ class Faulty(Counter):
             if self.fault == "nan reward":
                 reward = float("nan")
             if self.fault == "nan observation":
-                seen = np.full(2, np.nan, np.float32)
+                observation = np.full(2, np.nan, np.float32)
             if self.fault == "text":
-                seen = np.array(["a", "b"])
+                observation = np.array(["a", "b"])
             if self.fault == "complex":
-                seen = seen.astype(np.complex64)
+                observation = observation.astype(np.complex64)
             if self.fault == "shape":
-                seen = np.zeros(3, np.float32)
+                observation = np.zeros(3, np.float32)
             if self.fault == "mask":
                 info = {"action_mask": np.zeros(2)}
-        return seen, reward, terminated, truncated, info
+        return observation, reward, terminated, truncated, info
 
 
 class Continuous(Counter):

@@ -1,30 +1,52 @@
-"""The algorithms: one idea, quantile Q-learning, with three choices (see `algorithm.py`)."""
+"""The algorithms, one file each, on shared networks, losses and settings."""
 
-from downside.agents.algorithm import AbstractAlgorithm, Decision, Goal, Measured
-from downside.agents.learner import Learner, Networks, action_scores
+from downside.agents.algorithm import (
+    AbstractAlgorithm,
+    AbstractQuantileAlgorithm,
+    BranchedTransition,
+    CandidateReturns,
+    OuterVariable,
+)
+from downside.agents.learner import AbstractLearner
+from downside.agents.memoryless import AbstractMemoryless
 from downside.agents.networks import MLP, Network
+from downside.agents.pgsrm import ActorSRM, PathwiseLearner
 from downside.agents.qrcvar import StaticCVaR
 from downside.agents.qrdqn import DQN
 from downside.agents.qricvar import ICVaR
-from downside.agents.qrsrm import SRM, Aim
-from downside.agents.settings import PRESETS, Settings, settings
+from downside.agents.qrsrm import SRM, ShiftedUtility
+from downside.agents.quantile_learner import LearnerState, Networks, QuantileLearner
+from downside.agents.settings import (
+    GymnasiumSettings,
+    PathwiseSettings,
+    QuantileSettings,
+    Settings,
+    SimulatorSettings,
+)
 
 __all__ = [
     "DQN",
     "MLP",
-    "PRESETS",
     "SRM",
     "AbstractAlgorithm",
-    "Aim",
-    "Decision",
-    "Goal",
+    "AbstractLearner",
+    "AbstractMemoryless",
+    "AbstractQuantileAlgorithm",
+    "ActorSRM",
+    "BranchedTransition",
+    "CandidateReturns",
+    "GymnasiumSettings",
     "ICVaR",
-    "Learner",
-    "Measured",
+    "LearnerState",
     "Network",
     "Networks",
+    "OuterVariable",
+    "PathwiseLearner",
+    "PathwiseSettings",
+    "QuantileLearner",
+    "QuantileSettings",
     "Settings",
+    "ShiftedUtility",
+    "SimulatorSettings",
     "StaticCVaR",
-    "action_scores",
-    "settings",
 ]

@@ -1,15 +1,16 @@
-r"""What makes an algorithm of the family: how the state is augmented, how an action is scored, and
-what the outer step updates.
+r"""What makes an algorithm of the family: what it remembers, how it scores actions, and what the
+outer step updates.
 
-| agent | augmentation | score of an action with return G | outer step |
+| agent | memory | score of an action with return G | outer step |
 | --- | --- | --- | --- |
 | QR-DQN | none | E[G] | none |
 | QR-iCVaR | none | SRM(G) | none |
 | QR-CVaR | b, with b' = (b - r)/γ | -E[(b - G)^+] | search for b at the start |
 | QR-SRM | (s, c), with s' = s + c r, c' = γ c | E[h(s + c G)] | h from the return at the start |
+| PG-SRM | (s, c) | none: an actor decides | h from the returns of each batch |
 
-The variable of the outer step, the *goal*, is a pytree: h, b, or nothing. Everything here is about
-one observation and pure; the learner (`learner.py`) maps over batches.
+The outer variable is a pytree: h, b, or nothing. Everything here is about one observation and pure;
+learners map over batches.
 """
 
 import abc
@@ -22,65 +23,81 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
 from downside.agents.settings import Settings
-from downside.envs import AbstractJaxEnv
-from downside.risk import AbstractSpectralRisk, Tabulated
+from downside.envs import AbstractMemoryInput, Memory
+from downside.envs.memory import append_memory
+from downside.ops import greedy
+from downside.risk import AbstractSpectralRisk, CVaRMixture
 
-Goal = Any
+OuterVariable = Any
 """What the outer step updates: a pytree of arrays."""
 
 
-class Decision(NamedTuple):
-    """A state in which something was decided, and what several actions lead to from there.
+class BranchedTransition(NamedTuple):
+    """A state, and what several actions lead to from there.
 
-    With one action and one outcome it is a transition as it was lived through.
+    With one action and one outcome it is a transition of the replay buffer.
     """
 
     observation: Float[Array, " d"]
-    """What the agent saw, with what it remembers."""
+    memory: Memory
+    """(s, c) before the action."""
     actions: Int[Array, " b"]
-    """The actions."""
-    emphasis: Float[Array, " b"]
-    """How much each of them counts."""
+    weights: Float[Array, " b"]
+    """Loss weight of each action."""
     rewards: Float[Array, "b K"]
-    """What each outcome of each action paid."""
+    """Of each outcome of each action."""
     next_observations: Float[Array, "b K d"]
-    """What the agent sees next; of an episode that ended, its last observation."""
+    """Of an episode that ended, its last observation."""
+    next_memory: Memory
+    """(s, c) after the reward, of each outcome of each action."""
     next_masks: Bool[Array, "b K A"]
     """Which actions are legal there."""
     terminated: Bool[Array, "b K"]
     """Whether the problem was over: nothing can be earned from there on. Not set by a time limit
-    that is no part of the problem: there is a future, and it is worth something."""
+    that is no part of the problem."""
     discounts: Float[Array, "b K"]
-    """What a reward counts that comes next: γ, or its power where several steps are one."""
+    """Discount of the value that follows: γ, or its power for n-step returns."""
+
+    def relabel(self, amount: Float[Array, ""]) -> "BranchedTransition":
+        """The transition if `amount` more had been earned before it."""
+        memory, after = self.memory.relabel(amount), self.next_memory.relabel(amount)
+        return self._replace(memory=memory, next_memory=after)
 
 
-class Measured(NamedTuple):
+class CandidateReturns(NamedTuple):
     """What the outer step knows of each candidate."""
 
-    goals: Goal
-    """The candidates, stacked."""
+    candidates: OuterVariable
+    """Values of the outer variable, stacked."""
     values: Float[Array, " m"]
-    """The risk measure's value of each one's policy, measured in episodes."""
+    """The risk measure's value of each candidate's policy, measured in episodes."""
     returns: Float[Array, "m n"]
     """The returns of those episodes, in increasing order."""
 
 
 class AbstractAlgorithm(eqx.Module):
-    """One algorithm of the family, for one risk measure."""
+    """One algorithm of the family, for one risk measure: its memory and its outer step.
 
-    objective: Tabulated
+    How it learns and decides is in a subclass: `AbstractQuantileAlgorithm`.
+    """
+
+    objective: CVaRMixture
     """The risk measure, as data."""
     gamma: float = eqx.field(static=True)
     """The discount factor."""
 
     name: ClassVar[str]
-    """As the paper calls it."""
+    """The name in the paper."""
+    default_risk: ClassVar[str | None] = None
+    """The measure that is optimised unless the user says otherwise; None if they must say."""
+    static: ClassVar[bool] = True
+    """Whether the measure is applied to the return of the whole episode."""
     fixed: ClassVar[Mapping[str, Any]] = {}
     """Settings that the algorithm cannot do without."""
     preset: ClassVar[Mapping[str, Any]] = {}
-    """Where its default settings differ from those of `Settings`."""
-    lived_preset: ClassVar[Mapping[str, Any]] = {}
-    """Where they differ from those for environments that are not written in JAX (`LIVED`)."""
+    """Its defaults for JAX environments, where they differ from `SimulatorSettings`."""
+    gymnasium_preset: ClassVar[Mapping[str, Any]] = {}
+    """Its defaults for other environments, where they differ from `GYMNASIUM`."""
 
     @classmethod
     def check(cls, risk: AbstractSpectralRisk) -> None:
@@ -91,133 +108,128 @@ class AbstractAlgorithm(eqx.Module):
     def make(
         cls, risk: AbstractSpectralRisk, settings: Settings, levels: int | None = None
     ) -> "AbstractAlgorithm":
-        """The algorithm for a measure, of which `levels` numbers are kept (as many as it needs)."""
+        """The algorithm for a measure that is kept in `levels` numbers (by default its own)."""
         cls.check(risk)
-        table = Tabulated.of(risk)
+        table = CVaRMixture.of(risk)
         return cls(table if levels is None else table.padded(levels), settings.gamma)
 
-    # --- augmentation -------------------------------------------------------------------------
+    # --- memory -------------------------------------------------------------------------------
 
     @abc.abstractmethod
-    def wrap(self, env: AbstractJaxEnv, goal: Goal) -> AbstractJaxEnv:
-        """The environment, with what the agent remembers appended to what it observes."""
+    def memory_input(self, outer: OuterVariable) -> AbstractMemoryInput:
+        """What of the memory (s, c) is appended to observations: by `agent.wrap`, and for the
+        networks unless `network_input` says otherwise."""
 
-    @abc.abstractmethod
-    def remembered(
-        self, accumulated: Float[Array, ""], discount_so_far: Float[Array, ""], goal: Goal
-    ) -> Float[Array, " m"]:
-        """What the environment with its memory appends, after so much was earned."""
+    def network_input(
+        self, observation: Float[Array, " d"], memory: Memory, outer: OuterVariable
+    ) -> Float[Array, " e"]:
+        """What the networks see."""
+        return append_memory(observation, memory, self.memory_input(outer))
 
-    def relabel(
-        self,
-        observation: Float[Array, " d"],
-        next_observations: Float[Array, "b K d"],
-        amount: Float[Array, ""],
-    ) -> tuple[Float[Array, " d"], Float[Array, "b K d"]]:
-        """The decision as it would look with another memory; the environment does not see it."""
-        del amount
-        return observation, next_observations
-
-    def view(self, observation: Float[Array, " d"], goal: Goal) -> Float[Array, " d"]:
-        """The observation as the networks see it."""
-        del goal
-        return observation
+    def memory_shift(self, memory: Memory, amount: Float[Array, ""]) -> Float[Array, ""]:
+        """How much more return to pretend, for an `amount` of noise in what the networks see."""
+        del memory
+        return amount
 
     @property
-    def hidden_at_first(self) -> int:
-        """How many inputs, the last ones, `view` sets to 0 until the goal asks for them."""
+    def inputs_hidden_at_first(self) -> int:
+        """How many inputs, the last ones, `network_input` sets to 0 until risk matters."""
         return 0
-
-    # --- score --------------------------------------------------------------------------------
-
-    @abc.abstractmethod
-    def quantile_scores(
-        self, quantiles: Float[Array, "A N"], observation: Float[Array, " d"], goal: Goal
-    ) -> Float[Array, " A"]:
-        """The score of every action, from the quantiles of its return."""
-
-    def anchored(
-        self, relative: Float[Array, " A"], observation: Float[Array, " d"], goal: Goal
-    ) -> Float[Array, " A"]:
-        """The scores, from what each action adds to the score of an episode that is over here.
-
-        That is what a critic learns where episodes need not end (`Networks.anchored`). In units in
-        which its recursion contracts by γ; without such a form, the scores themselves.
-        """
-        del observation, goal
-        return relative
-
-    def critic_target(
-        self,
-        next_observation: Float[Array, " d"],
-        next_score: Float[Array, ""],
-        terminated: Bool[Array, ""],
-        discount: Float[Array, ""] | float,
-        goal: Goal,
-    ) -> Float[Array, ""]:
-        """The recursion of the score itself, where it has one: its value one step earlier, with
-        the `discount` of that step."""
-        del next_observation, next_score, terminated, discount, goal
-        raise TypeError(f"The score of {self.name} obeys no recursion: use critic='quantiles'.")
-
-    def predicted_value(self, score: Float[Array, ""], goal: Goal) -> Float[Array, ""]:
-        """The risk measure's value that a score at the start stands for."""
-        del goal
-        return score
 
     # --- outer step ---------------------------------------------------------------------------
 
     @abc.abstractmethod
-    def first_goal(self, returns: Float[Array, " n"]) -> Goal:
-        """The goal before anything is known but `returns` of random play: maximise the mean."""
+    def initial_outer(self, returns: Float[Array, " n"]) -> OuterVariable:
+        """The outer variable that maximises the mean, given some `returns` of random play."""
+
+    def utility(self, outer: OuterVariable) -> Any:
+        """The utility h whose expectation is maximised; None where there is none."""
+        del outer
+
+    def logged(self, outer: OuterVariable) -> Mapping[str, Float[Array, ""]]:
+        """Numbers of the outer variable for the log."""
+        del outer
+        return {}
 
     def candidates(
         self,
-        goal: Goal,
+        outer: OuterVariable,
         spread: Float[Array, ""],
-        settings: Settings,
-        start_score: Callable[[Goal], Float[Array, ""]],
-    ) -> Goal:
-        """Goals to choose from, stacked; the one in the middle is `goal` itself.
+        settings: Any,
+    ) -> OuterVariable:
+        """Values of the outer variable to choose from, stacked; the middle one is `outer`.
 
-        `start_score` is what the networks expect at the start under a goal.
+        `spread` is the standard deviation of the present returns.
         """
-        del spread, settings, start_score
-        return jax.tree.map(lambda leaf: leaf[None], goal)
+        del spread, settings
+        return jax.tree.map(lambda leaf: leaf[None], outer)
 
     def outer_step(
-        self, goal: Goal, measured: Measured, rate: float, first: Bool[Array, ""]
-    ) -> Goal:
-        """The next goal, from candidates that were measured; `first`: so far it was the mean."""
+        self, outer: OuterVariable, measured: CandidateReturns, rate: float, first: Bool[Array, ""]
+    ) -> OuterVariable:
+        """The next value, from candidates that were measured; `first`: so far it was the mean."""
         del measured, rate, first
-        return goal
-
-    def lived_outer_step(
-        self, goal: Goal, returns: Float[Array, " n"], rate: Float[Array, ""] | float
-    ) -> Goal:
-        """The next goal from the returns of the last episodes (in increasing order)."""
-        del returns, rate
-        return goal
+        return outer
 
     def learned_outer_step(
         self,
-        goal: Goal,
+        outer: OuterVariable,
         start: Float[Array, " n"],
-        start_score: Callable[[Goal], Float[Array, ""]],
+        start_value: Callable[[OuterVariable], Float[Array, ""]],
         rate: Float[Array, ""] | float,
-    ) -> Goal:
-        """The next goal from the learned return at the start (in increasing order), as in the
-        paper."""
-        del start, start_score, rate
-        return goal
+    ) -> OuterVariable:
+        """The next value, from the learned return at the start in increasing order (the paper).
+
+        `start_value` is what the networks expect of a candidate at the start.
+        """
+        del start, start_value, rate
+        return outer
+
+
+class AbstractQuantileAlgorithm(AbstractAlgorithm):
+    """Discrete actions, chosen by a score of their learned return distribution."""
+
+    @abc.abstractmethod
+    def quantile_scores(
+        self, quantiles: Float[Array, "A N"], memory: Memory, outer: OuterVariable
+    ) -> Float[Array, " A"]:
+        """The score of every action, from the quantiles of its return."""
+
+    def predicted_value(self, score: Float[Array, ""], outer: OuterVariable) -> Float[Array, ""]:
+        """The risk measure's value that a score at the start stands for."""
+        del outer
+        return score
+
+    def anchored(
+        self, relative: Float[Array, " A"], memory: Memory, outer: OuterVariable
+    ) -> Float[Array, " A"]:
+        """The scores, from what each action adds to the score of an episode that is over here.
+
+        A critic learns this where episodes need not end. In units in which its recursion contracts
+        by γ; without such a form, the scores themselves.
+        """
+        del memory, outer
+        return relative
+
+    def critic_target(
+        self,
+        next_memory: Memory,
+        next_score: Float[Array, ""],
+        terminated: Bool[Array, ""],
+        discount: Float[Array, ""] | float,
+        outer: OuterVariable,
+    ) -> Float[Array, ""]:
+        """The recursion of the score itself, where it has one: its value one step earlier, with
+        the `discount` of that step."""
+        del next_memory, next_score, terminated, discount, outer
+        raise TypeError(f"The score of {self.name} obeys no recursion: use critic='quantiles'.")
 
 
 def start_distribution(
-    objective: Tabulated, quantiles: Float[Array, "m A N"], masks: Bool[Array, "m A"]
+    objective: CVaRMixture, quantiles: Float[Array, "m A N"], masks: Bool[Array, "m A"]
 ) -> Float[Array, " mN"]:
     """The learned return at the start, sorted: in each of m start states the action with the
     highest risk value (section 4), and the mixture over these states."""
     ordered = jnp.sort(quantiles, axis=-1)
-    values = jnp.where(masks, jax.vmap(jax.vmap(objective.value))(ordered), -jnp.inf)
-    best = jnp.argmax(values, axis=-1)
+    best = jax.vmap(greedy)(jax.vmap(jax.vmap(objective.value))(ordered), masks)
     return jnp.sort(jnp.take_along_axis(ordered, best[:, None, None], axis=1).ravel())

@@ -38,15 +38,15 @@ class MLP(eqx.Module):
         self,
         key: Key[Array, ""],
         size: int,
-        hidden: tuple[int, ...],
+        hidden_sizes: tuple[int, ...],
         activation: str,
         layer_norm: bool = False,
     ):
-        sizes = (size, *hidden)
-        keys = jax.random.split(key, len(hidden)) if hidden else ()
+        sizes = (size, *hidden_sizes)
+        keys = jax.random.split(key, len(hidden_sizes)) if hidden_sizes else ()
         self.layers = tuple(
-            _layer(inputs, outputs, own)
-            for own, inputs, outputs in zip(keys, sizes[:-1], hidden, strict=True)
+            _layer(inputs, outputs, layer_key)
+            for layer_key, inputs, outputs in zip(keys, sizes[:-1], hidden_sizes, strict=True)
         )
         self.activation, self.layer_norm = activation, layer_norm
 
@@ -79,7 +79,7 @@ def _layer(inputs: int, outputs: int, key: Key[Array, ""]) -> Linear:
 
 
 class Scale(eqx.Module):
-    """What the numbers look like: measured once, in the warm-up, and not learned."""
+    """Normalisation of inputs and outputs: measured, not learned."""
 
     input_mean: Float[Array, " d"]
     """Subtracted from the observation."""
@@ -96,11 +96,11 @@ class Scale(eqx.Module):
         return cls(jnp.zeros(size), jnp.ones(size), jnp.zeros(()), jnp.ones(()))
 
 
-def input_spread(seen: Any) -> Any:
+def input_spread(inputs: Any) -> Any:
     """The standard deviation of each input, or more where it hardly ever differs from its mean: the
     mark of a cell that was visited once must not become a huge number. For NumPy and JAX."""
-    least = abs(seen - seen.mean(axis=0)).max(axis=0) / _LARGEST_INPUT
-    return seen.std(axis=0).clip(least)
+    least = abs(inputs - inputs.mean(axis=0)).max(axis=0) / _LARGEST_INPUT
+    return inputs.std(axis=0).clip(least)
 
 
 class Network(eqx.Module):
@@ -117,8 +117,8 @@ class Network(eqx.Module):
         except TypeError as error:  # what shapes that do not fit raise
             raise ValueError(
                 f"`network` must take a vector of {size} numbers: what the environment shows, the "
-                "last steps (none with past_steps=0), and what the agent remembers of its rewards. "
-                f"A function (key, size) is told how many. It raised: {error}"
+                "last steps (none with history_length=0), and what the agent remembers of its "
+                f"rewards. A function (key, size) is told how many. It raised: {error}"
             ) from error
         if not isinstance(features, jax.ShapeDtypeStruct) or features.ndim != 1:
             raise ValueError(
@@ -132,7 +132,7 @@ class Network(eqx.Module):
         if len(shape) == 2:  # quantiles that do not start on top of one another
             ranks = (jnp.arange(shape[1]) + 0.5) / shape[1]
             bias = jnp.tile(jax.scipy.special.ndtri(ranks), shape[0])
-        # Zeros: before it has learned anything, the network says the same of all actions.
+        # Zeros: before it has learned anything, all actions have the same output.
         self.head = Linear(jnp.zeros((features.shape[0], outputs)), bias)
         self.trunk, self.shape, self.scale = trunk, shape, Scale.none(size)
 
@@ -149,25 +149,25 @@ class Network(eqx.Module):
 
 
 class Ensemble(eqx.Module):
-    """Several networks for one thing, each with a start of its own; together they say the mean."""
+    """Several networks with different initial weights; their output is the mean."""
 
     members: tuple[Network, ...]
 
     def __call__(
         self, observation: Float[Array, " d"], actions: Int[Array, " b"] | None = None
     ) -> Float[Array, "..."]:
-        """The mean of what they say; of quantiles, level by level."""
+        """The mean of their outputs; of quantiles, level by level."""
         return self.each(observation, actions).mean(axis=0)
 
     def each(
         self, observation: Float[Array, " d"], actions: Int[Array, " b"] | None = None
     ) -> Float[Array, "k ..."]:
-        """What each of them says."""
+        """The output of each network."""
         return jnp.stack([member(observation, actions) for member in self.members])
 
 
 def with_blank_inputs(make_trunk: MakeTrunk, count: int) -> MakeTrunk:
-    """Trunks of ours that start as one for `count` fewer inputs would: the last ones weigh 0."""
+    """MLPs that start like those with `count` fewer inputs: the weights of the last ones are 0."""
 
     def make(key: Key[Array, ""], size: int) -> Trunk:
         trunk = make_trunk(key, size)
@@ -176,10 +176,10 @@ def with_blank_inputs(make_trunk: MakeTrunk, count: int) -> MakeTrunk:
         fewer = make_trunk(key, size - count)
         if isinstance(fewer, MLP) and len(fewer.layers[0].weight) == size - count:
             weight = jnp.pad(fewer.layers[0].weight, ((0, count), (0, 0)))
-            return eqx.tree_at(lambda one: one.layers[0].weight, fewer, weight)
+            return eqx.tree_at(lambda mlp: mlp.layers[0].weight, fewer, weight)
         # A module that was given, which has one size.
         weight = trunk.layers[0].weight.at[-count:].set(0.0)
-        return eqx.tree_at(lambda one: one.layers[0].weight, trunk, weight)
+        return eqx.tree_at(lambda mlp: mlp.layers[0].weight, trunk, weight)
 
     return make if count else make_trunk
 
@@ -216,20 +216,20 @@ def scaled(network: Network, scale: Scale) -> Network: ...
 @overload
 def scaled(network: Ensemble, scale: Scale) -> Ensemble: ...
 def scaled(network: Network | Ensemble, scale: Scale) -> Network | Ensemble:
-    """The network with another idea of what the numbers look like."""
+    """The network with another normalisation."""
     if isinstance(network, Ensemble):
         return Ensemble(tuple(scaled(member, scale) for member in network.members))
-    return eqx.tree_at(lambda one: one.scale, network, scale)
+    return eqx.tree_at(lambda net: net.scale, network, scale)
 
 
 @functools.cache  # one function for equal settings: agents that share them share what is compiled
-def _make_mlp(hidden: tuple[int, ...], activation: str, layer_norm: bool) -> MakeTrunk:
-    return lambda key, size: MLP(key, size, hidden, activation, layer_norm)
+def _make_mlp(hidden_sizes: tuple[int, ...], activation: str, layer_norm: bool) -> MakeTrunk:
+    return lambda key, size: MLP(key, size, hidden_sizes, activation, layer_norm)
 
 
 class _Given:
-    """Gives the same module to all who ask. Those of one module are equal, as `_make_mlp` is for
-    equal settings: agents that share it share what is compiled."""
+    """Always returns the given module. Two of the same module are equal, so that agents that share
+    it share what is compiled."""
 
     def __init__(self, module: Any):
         self._module = module
@@ -246,11 +246,11 @@ class _Given:
 
 
 def make_trunk(
-    network: Any, hidden: tuple[int, ...], activation: str, layer_norm: bool = False
+    network: Any, hidden_sizes: tuple[int, ...], activation: str, layer_norm: bool = False
 ) -> MakeTrunk:
     """How to make a trunk: from the settings, from a function of (key, size), or a given module."""
     if network is None:
-        return _make_mlp(hidden, activation, layer_norm)
+        return _make_mlp(hidden_sizes, activation, layer_norm)
     if isinstance(network, eqx.Module) and callable(network):
         return _Given(network)
     if callable(network):

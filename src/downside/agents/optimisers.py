@@ -16,8 +16,10 @@ _LEAST_SIDE = 16
 """Matrices with a shorter side than this, such as the first layer's, are left to Adam."""
 
 
-def make_optimiser(settings: Settings, updates: int) -> optax.GradientTransformation:
-    """The optimiser of a run of so many updates."""
+def make_optimiser(
+    settings: Settings, updates: int, b2: float = 0.999
+) -> optax.GradientTransformation:
+    """The optimiser of a run of so many updates; `b2` is Adam's rate for squared gradients."""
     if settings.final_learning_rate == 1.0:
         rate = optax.constant_schedule(settings.learning_rate)
     else:
@@ -30,7 +32,7 @@ def make_optimiser(settings: Settings, updates: int) -> optax.GradientTransforma
             settings.final_learning_rate * settings.learning_rate,
         )
     if settings.optimiser == "adam":
-        return optax.adam(rate)
+        return optax.adam(rate, b2=b2)
     return optax.contrib.muon(
         rate,
         adam_learning_rate=lambda count: _ADAM_SHARE * rate(count),

@@ -7,31 +7,29 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
-from downside.agents.algorithm import AbstractAlgorithm, Measured
+from downside.agents.algorithm import AbstractQuantileAlgorithm, CandidateReturns
 from downside.agents.qrsrm import refined_maximum
-from downside.agents.settings import Settings
-from downside.envs import AbstractJaxEnv, JaxTargetAware
+from downside.envs import AbstractMemoryInput, Memory, TargetInput
 from downside.ops import shortfall_score, shortfall_target
 from downside.risk import AbstractSpectralRisk
 
-_TARGET = -1
 _GRID = 65
-"""Targets among which the search at the start state looks."""
+"""Candidates of the search for the target at the start state."""
 
 Target = Float[Array, ""]
 
 
-class StaticCVaR(AbstractAlgorithm):
+class StaticCVaR(AbstractQuantileAlgorithm):
     r"""QR-CVaR (Bellemare, Dabney and Rowland, 2023, section 7.8).
 
-    Augmentation: b, with b' = (b - r)/γ. Score: $-\mathbb{E}[(b - G)^+] / \alpha$, learned as such
+    Memory: b, with b' = (b - r)/γ. Score: $-\mathbb{E}[(b - G)^+] / \alpha$, learned as such
     ($W(x, b, a) = \gamma\, \mathbb{E}[\max_{a'} W(x', b', a')]$) or from learned quantiles. Outer
     step: $b = \arg\max_b\, b - \frac1\alpha \min_\pi \mathbb{E}[(b - G)^+]$ at the start, over the
-    range of the returns that were seen.
+    range of the returns.
     """
 
     name: ClassVar[str] = "QR-CVaR"
-    lived_preset: ClassVar[Mapping[str, Any]] = {"past_steps": 1}
+    gymnasium_preset: ClassVar[Mapping[str, Any]] = {"history_length": 1}
 
     @classmethod
     def check(cls, risk: AbstractSpectralRisk) -> None:
@@ -48,93 +46,74 @@ class StaticCVaR(AbstractAlgorithm):
         weights = self.objective.masses
         return (weights * self.objective.levels).sum() + self.objective.linear
 
-    # --- augmentation -------------------------------------------------------------------------
+    def _missing(self, memory: Memory, outer: Target) -> Float[Array, ""]:
+        """B: the return that is still missing to the target."""
+        return TargetInput(outer).show(memory)[0]
 
-    def wrap(self, env: AbstractJaxEnv, goal: Target) -> AbstractJaxEnv:
-        """With b."""
-        return JaxTargetAware(env, self.gamma, goal)
+    # --- memory -------------------------------------------------------------------------------
 
-    def remembered(
-        self, accumulated: Float[Array, ""], discount_so_far: Float[Array, ""], goal: Target
-    ) -> Float[Array, " m"]:
-        """What is missing: b = (b_0 - s) / c."""
-        return ((goal - accumulated) / discount_so_far)[None]
+    def memory_input(self, outer: Target) -> AbstractMemoryInput:
+        """The return that is still missing."""
+        return TargetInput(outer)
 
-    def relabel(
-        self,
-        observation: Float[Array, " d"],
-        next_observations: Float[Array, "b K d"],
-        amount: Float[Array, ""],
-    ) -> tuple[Float[Array, " d"], Float[Array, "b K d"]]:
-        """The target b is larger by the amount, and so b' by the amount / γ."""
-        return (
-            observation.at[_TARGET].add(amount),
-            next_observations.at[..., _TARGET].add(amount / self.gamma),
-        )
+    def memory_shift(self, memory: Memory, amount: Float[Array, ""]) -> Float[Array, ""]:
+        """So much that b grows by `amount`: -c times as much."""
+        return -memory.discount_so_far * amount
 
     # --- score --------------------------------------------------------------------------------
 
     def quantile_scores(
-        self, quantiles: Float[Array, "A N"], observation: Float[Array, " d"], goal: Target
+        self, quantiles: Float[Array, "A N"], memory: Memory, outer: Target
     ) -> Float[Array, " A"]:
         """Minus the mean of (b - θ)^+, in units of α."""
-        del goal
-        return shortfall_score(quantiles, observation[_TARGET]) / self.alpha
+        return shortfall_score(quantiles, self._missing(memory, outer)) / self.alpha
 
     def anchored(
-        self, relative: Float[Array, " A"], observation: Float[Array, " d"], goal: Target
+        self, relative: Float[Array, " A"], memory: Memory, outer: Target
     ) -> Float[Array, " A"]:
-        """-b^+ / α, and what the actions add: what there is to learn stays bounded as b grows."""
-        del goal
-        return relative - jnp.maximum(observation[_TARGET], 0.0) / self.alpha
+        """-b^+ / α, and what the actions add: this stays bounded as b grows."""
+        return relative - jnp.maximum(self._missing(memory, outer), 0.0) / self.alpha
 
     def critic_target(
         self,
-        next_observation: Float[Array, " d"],
+        next_memory: Memory,
         next_score: Float[Array, ""],
         terminated: Bool[Array, ""],
         discount: Float[Array, ""] | float,
-        goal: Target,
+        outer: Target,
     ) -> Float[Array, ""]:
         """γ times the best score of the next state; at the end -γ (b')^+ / α."""
-        del goal
-        missing = next_observation[_TARGET] / self.alpha
+        missing = self._missing(next_memory, outer) / self.alpha
         return shortfall_target(missing, next_score, gamma=discount, terminated=terminated)
 
-    def predicted_value(self, score: Float[Array, ""], goal: Target) -> Float[Array, ""]:
+    def predicted_value(self, score: Float[Array, ""], outer: Target) -> Float[Array, ""]:
         """The target b plus the score: b - E[(b - G)^+] / α."""
-        return goal + score
+        return outer + score
 
     # --- outer step ---------------------------------------------------------------------------
 
-    def first_goal(self, returns: Float[Array, " n"]) -> Target:
+    def initial_outer(self, returns: Float[Array, " n"]) -> Target:
         """A target out of reach: then only the mean matters."""
         return returns.max() + returns.std()
 
+    def logged(self, outer: Target) -> Mapping[str, Float[Array, ""]]:
+        """The target."""
+        return {"location": outer}
+
     def candidates(
-        self,
-        goal: Target,
-        spread: Float[Array, ""],
-        settings: Settings,
-        start_score: Callable[[Target], Float[Array, ""]],
+        self, outer: Target, spread: Float[Array, ""], settings: Any
     ) -> Float[Array, " m"]:
         """Targets around the present one."""
-        del start_score
-        return goal + jnp.linspace(-1.0, 1.0, settings.shifts) * settings.shift_span * spread
+        span = settings.shift_span * (settings.shifts > 1)  # a single candidate is not shifted
+        return outer + jnp.linspace(-1.0, 1.0, settings.shifts) * span * spread
 
     def outer_step(
-        self, goal: Target, measured: Measured, rate: float, first: Bool[Array, ""]
+        self, outer: Target, measured: CandidateReturns, rate: float, first: Bool[Array, ""]
     ) -> Target:
         """The target whose policy has the highest CVaR; the first one is the α-quantile."""
         quantile = self._quantile(measured.returns[jnp.argmax(measured.values)])
-        found = refined_maximum(measured.goals, measured.values)
-        return jnp.where(first, quantile, goal + rate * (found - goal))
-
-    def lived_outer_step(
-        self, goal: Target, returns: Float[Array, " n"], rate: Float[Array, ""] | float
-    ) -> Target:
-        """The α-quantile of the returns."""
-        return goal + rate * (self._quantile(returns) - goal)
+        best = refined_maximum(measured.candidates, measured.values)
+        return jnp.where(first, quantile, outer + rate * (best - outer))
 
     def _quantile(self, returns: Float[Array, " n"]) -> Float[Array, ""]:
         count = returns.shape[0]
@@ -142,13 +121,13 @@ class StaticCVaR(AbstractAlgorithm):
 
     def learned_outer_step(
         self,
-        goal: Target,
+        outer: Target,
         start: Float[Array, " n"],
-        start_score: Callable[[Target], Float[Array, ""]],
+        start_value: Callable[[Target], Float[Array, ""]],
         rate: Float[Array, ""] | float,
     ) -> Target:
         """The best target at the start, over the range of the learned returns there."""
         margin = 0.1 * (start[-1] - start[0])
         targets = jnp.linspace(start[0] - margin, start[-1] + margin, _GRID)
-        values = jax.vmap(lambda b: self.predicted_value(start_score(b), b))(targets)
-        return goal + rate * (targets[jnp.argmax(values)] - goal)
+        values = jax.vmap(start_value)(targets)
+        return outer + rate * (targets[jnp.argmax(values)] - outer)

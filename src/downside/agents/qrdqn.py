@@ -4,8 +4,9 @@ from typing import ClassVar
 
 from jaxtyping import Array, Float
 
-from downside.agents.algorithm import Goal
+from downside.agents.algorithm import OuterVariable
 from downside.agents.memoryless import AbstractMemoryless
+from downside.envs import Memory
 from downside.ops import mean_score
 from downside.risk import AbstractSpectralRisk, Mean
 
@@ -13,10 +14,11 @@ from downside.risk import AbstractSpectralRisk, Mean
 class DQN(AbstractMemoryless):
     """Quantile regression DQN (Dabney et al., 2018): risk-neutral.
 
-    Augmentation: none. Score: the mean of the quantiles. Outer step: none.
+    Memory: none. Score: the mean of the quantiles. Outer step: none.
     """
 
     name: ClassVar[str] = "QR-DQN"
+    default_risk: ClassVar[str | None] = "mean"
 
     @classmethod
     def check(cls, risk: AbstractSpectralRisk) -> None:
@@ -28,8 +30,8 @@ class DQN(AbstractMemoryless):
             )
 
     def quantile_scores(
-        self, quantiles: Float[Array, "A N"], observation: Float[Array, " d"], goal: Goal
+        self, quantiles: Float[Array, "A N"], memory: Memory, outer: OuterVariable
     ) -> Float[Array, " A"]:
         """The mean."""
-        del observation, goal
+        del memory, outer
         return mean_score(quantiles)

@@ -9,20 +9,22 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
-from downside.agents.algorithm import AbstractAlgorithm, Measured
-from downside.agents.settings import Settings
-from downside.envs import AbstractJaxEnv, JaxReturnAware
+from downside.agents.algorithm import (
+    AbstractAlgorithm,
+    AbstractQuantileAlgorithm,
+    CandidateReturns,
+)
+from downside.agents.settings import GymnasiumSettings, QuantileSettings, Settings
+from downside.envs import AbstractMemoryInput, Memory, ReturnInput
 from downside.ops import mean_score, utility_score, utility_target
 from downside.risk import AbstractSpectralRisk, Utility
 
-_ACCUMULATED, _DISCOUNT = -2, -1
 
+class ShiftedUtility(eqx.Module):
+    r"""The utility of the outer step, as a shape and a location: $h(z) = l + u(z - l)$.
 
-class Aim(eqx.Module):
-    r"""The utility of the outer step, as a shape and a place: $h(z) = l + u(z - l)$.
-
-    The networks see the accumulated reward relative to $l$. So the knots can move together without
-    anything having to be learned anew, and for a single CVaR $u$ never changes at all.
+    The networks see the accumulated reward relative to $l$. So the knots can move together and
+    nothing has to be learned anew; for a single CVaR $u$ never changes.
     """
 
     utility: Utility
@@ -32,15 +34,15 @@ class Aim(eqx.Module):
 
     def absolute(self) -> Utility:
         """The utility h itself, as a function of the return."""
-        u, place = self.utility, self.location
-        offset = u.offset + place * (1.0 - u.linear)
-        return Utility(u.knots + place, u.drops, linear=u.linear, offset=offset)
+        u, location = self.utility, self.location
+        offset = u.offset + location * (1.0 - u.linear)
+        return Utility(u.knots + location, u.drops, linear=u.linear, offset=offset)
 
 
-class SRM(AbstractAlgorithm):
+class SRM(AbstractQuantileAlgorithm):
     r"""QR-SRM (section 4).
 
-    Augmentation: (s, c). Score: $\mathbb{E}[h(s + c G)]$, learned as such (Lemma 1 of appendix B:
+    Memory: (s, c). Score: $\mathbb{E}[h(s + c G)]$, learned as such (Lemma 1 of appendix B:
     $V(x, s, c, a) = \mathbb{E}[\max_{a'} V(x', s', c', a')]$, and $h(s')$ at the end) or as the
     mean of h over learned quantiles (Algorithm 2). Outer step: h from the return at the start.
 
@@ -48,11 +50,11 @@ class SRM(AbstractAlgorithm):
     """
 
     name: ClassVar[str] = "QR-SRM"
-    lived_preset: ClassVar[Mapping[str, Any]] = {"past_steps": 1}
+    gymnasium_preset: ClassVar[Mapping[str, Any]] = {"history_length": 1}
 
-    discreet: bool = eqx.field(static=True, default=False)
-    """Whether (s, c) is shown to the networks only once h bends."""
-    tie_break: float = eqx.field(static=True, default=0.0)
+    hide_memory_until_risk: bool = eqx.field(static=True, default=False)
+    """Whether the networks see (s, c) only once h bends."""
+    mean_weight: float = eqx.field(static=True, default=0.0)
     """The share of the mean in h."""
 
     @classmethod
@@ -60,148 +62,133 @@ class SRM(AbstractAlgorithm):
         cls, risk: AbstractSpectralRisk, settings: Settings, levels: int | None = None
     ) -> "AbstractAlgorithm":
         """The algorithm for a measure."""
+        assert isinstance(settings, QuantileSettings)
         made = super().make(risk, settings, levels)
-        return dataclasses.replace(made, discreet=settings.discreet, tie_break=settings.tie_break)
-
-    # --- augmentation -------------------------------------------------------------------------
-
-    def wrap(self, env: AbstractJaxEnv, goal: Aim) -> AbstractJaxEnv:
-        """With (s, c)."""
-        del goal
-        return JaxReturnAware(env, self.gamma)
-
-    def remembered(
-        self, accumulated: Float[Array, ""], discount_so_far: Float[Array, ""], goal: Aim
-    ) -> Float[Array, " m"]:
-        """(s, c)."""
-        del goal
-        return jnp.stack([accumulated, discount_so_far])
-
-    def relabel(
-        self,
-        observation: Float[Array, " d"],
-        next_observations: Float[Array, "b K d"],
-        amount: Float[Array, ""],
-    ) -> tuple[Float[Array, " d"], Float[Array, "b K d"]]:
-        """Both s and s' = s + c r are larger by the amount."""
-        return (
-            observation.at[_ACCUMULATED].add(amount),
-            next_observations.at[..., _ACCUMULATED].add(amount),
+        hide = isinstance(settings, GymnasiumSettings) and settings.hide_memory_until_risk
+        return dataclasses.replace(
+            made, hide_memory_until_risk=hide, mean_weight=settings.mean_weight
         )
 
-    def view(self, observation: Float[Array, " d"], goal: Aim) -> Float[Array, " d"]:
-        """With s relative to the place of h; without (s, c) where nobody asks for it."""
-        seen = observation.at[_ACCUMULATED].add(-goal.location)
-        if not self.discreet:
-            return seen
-        return seen.at[_ACCUMULATED:].multiply(_bends(goal).astype(seen.dtype))
+    # --- memory -------------------------------------------------------------------------------
+
+    def memory_input(self, outer: ShiftedUtility) -> AbstractMemoryInput:
+        """(s, c)."""
+        del outer
+        return ReturnInput()
+
+    def network_input(
+        self, observation: Float[Array, " d"], memory: Memory, outer: ShiftedUtility
+    ) -> Float[Array, " e"]:
+        """With s relative to the location of h; without (s, c) while it does not matter."""
+        relative = super().network_input(observation, memory.relabel(-outer.location), outer)
+        if not self.hide_memory_until_risk:
+            return relative
+        return relative.at[-2:].multiply(_bends(outer).astype(relative.dtype))
 
     @property
-    def hidden_at_first(self) -> int:
+    def inputs_hidden_at_first(self) -> int:
         """Two: s and c."""
-        return 2 if self.discreet else 0
+        return 2 if self.hide_memory_until_risk else 0
 
     # --- score --------------------------------------------------------------------------------
 
     def quantile_scores(
-        self, quantiles: Float[Array, "A N"], observation: Float[Array, " d"], goal: Aim
+        self, quantiles: Float[Array, "A N"], memory: Memory, outer: ShiftedUtility
     ) -> Float[Array, " A"]:
         """The mean of u(s - l + c θ).
 
-        If `discreet`, of θ while h is a line: all else is the same for all actions, and the run is
-        that of QR-DQN, but for rounding.
+        With `hide_memory_until_risk`, the mean of θ while h is a line: the rest is the same for all
+        actions, and the run is that of QR-DQN, up to rounding.
         """
-        accumulated, discount = observation[_ACCUMULATED] - goal.location, observation[_DISCOUNT]
-        if not self.discreet:
-            return utility_score(quantiles, goal.utility, accumulated, discount)
+        accumulated, discount = memory.relabel(-outer.location)
+        if not self.hide_memory_until_risk:
+            return utility_score(quantiles, outer.utility, accumulated, discount)
         # Computed apart, or the compiler rounds the mean differently for every number of knots.
         apart = jax.lax.optimization_barrier(quantiles)
-        scores = utility_score(apart, goal.utility, accumulated, discount)
-        return jnp.where(_bends(goal), scores, mean_score(quantiles))
+        scores = utility_score(apart, outer.utility, accumulated, discount)
+        return jnp.where(_bends(outer), scores, mean_score(quantiles))
 
     def anchored(
-        self, relative: Float[Array, " A"], observation: Float[Array, " d"], goal: Aim
+        self, relative: Float[Array, " A"], memory: Memory, outer: ShiftedUtility
     ) -> Float[Array, " A"]:
         r"""$u(s - l) + c\,f$.
 
-        The recursion of the score itself has neither reward nor discount: any large enough constant
-        obeys it, as never to end then costs nothing. That of $f$ has both,
+        The recursion of the score itself has neither reward nor discount, so that any large enough
+        constant solves it where episodes need not end. That of $f$ has both,
         $f = \mathbb{E}[(u(s' - l) - u(s - l))/c + \gamma \max f']$, and hence one solution.
         """
-        over = goal.utility(observation[_ACCUMULATED] - goal.location)
-        return over + observation[_DISCOUNT] * relative
+        over = outer.utility(memory.accumulated - outer.location)
+        return over + memory.discount_so_far * relative
 
     def critic_target(
         self,
-        next_observation: Float[Array, " d"],
+        next_memory: Memory,
         next_score: Float[Array, ""],
         terminated: Bool[Array, ""],
         discount: Float[Array, ""] | float,
-        goal: Aim,
+        outer: ShiftedUtility,
     ) -> Float[Array, ""]:
         """The best score of the next state; at the end u(s' - l)."""
         del discount
-        accumulated = next_observation[_ACCUMULATED] - goal.location
-        return utility_target(goal.utility, accumulated, next_score, terminated)
+        accumulated = next_memory.accumulated - outer.location
+        return utility_target(outer.utility, accumulated, next_score, terminated)
 
-    def predicted_value(self, score: Float[Array, ""], goal: Aim) -> Float[Array, ""]:
+    def predicted_value(self, score: Float[Array, ""], outer: ShiftedUtility) -> Float[Array, ""]:
         """J = E[h(G)] = l + E[u(G - l)]."""
-        return goal.location + score
+        return outer.location + score
 
     # --- outer step ---------------------------------------------------------------------------
 
-    def first_goal(self, returns: Float[Array, " n"]) -> Aim:
+    def initial_outer(self, returns: Float[Array, " n"]) -> ShiftedUtility:
         """h(z) = z, with as many knots as there will be."""
         del returns
         flat = jnp.zeros_like(self.objective.drops)
-        return Aim(Utility(flat, flat, linear=jnp.ones(())), jnp.zeros(()))
+        return ShiftedUtility(Utility(flat, flat, linear=jnp.ones(())), jnp.zeros(()))
+
+    def utility(self, outer: ShiftedUtility) -> Utility:
+        """H as a function of the return."""
+        return outer.absolute()
+
+    def logged(self, outer: ShiftedUtility) -> Mapping[str, Float[Array, ""]]:
+        """Where h is."""
+        return {"location": outer.location}
 
     def candidates(
-        self,
-        goal: Aim,
-        spread: Float[Array, ""],
-        settings: Settings,
-        start_score: Callable[[Aim], Float[Array, ""]],
-    ) -> Aim:
-        """The same shape at several places."""
-        del start_score
-        steps = jnp.linspace(-1.0, 1.0, settings.shifts) * settings.shift_span * spread
-        return jax.vmap(lambda step: Aim(goal.utility, goal.location + step))(steps)
+        self, outer: ShiftedUtility, spread: Float[Array, ""], settings: Any
+    ) -> ShiftedUtility:
+        """The same shape at several locations."""
+        span = settings.shift_span * (settings.shifts > 1)  # a single candidate is not shifted
+        steps = jnp.linspace(-1.0, 1.0, settings.shifts) * span * spread
+        return jax.vmap(lambda step: ShiftedUtility(outer.utility, outer.location + step))(steps)
 
-    def outer_step(self, goal: Aim, measured: Measured, rate: float, first: Bool[Array, ""]) -> Aim:
-        """The shape from the returns of the best candidate, the place where J is highest."""
+    def outer_step(
+        self, outer: ShiftedUtility, measured: CandidateReturns, rate: float, first: Bool[Array, ""]
+    ) -> ShiftedUtility:
+        """The shape from the returns of the best candidate, the location where J is highest."""
         best = jnp.argmax(measured.values)
-        place, knots = self._shape(self.objective.quantiles(measured.returns[best]))
-        found = refined_maximum(measured.goals.location, measured.values)
+        location, knots = self._shape(self.objective.quantiles(measured.returns[best]))
+        refined = refined_maximum(measured.candidates.location, measured.values)
         step = jnp.where(first, 1.0, rate)
-        location = goal.location + step * (jnp.where(first, place, found) - goal.location)
-        knots = goal.utility.knots + step * (knots - goal.utility.knots)
-        return Aim(self._utility(knots), location)
-
-    def lived_outer_step(
-        self, goal: Aim, returns: Float[Array, " n"], rate: Float[Array, ""] | float
-    ) -> Aim:
-        """Both the shape and the place from the returns."""
-        place, knots = self._shape(self.objective.quantiles(returns))
-        knots = goal.utility.knots + rate * (knots - goal.utility.knots)
-        location = goal.location + rate * (place - goal.location)
-        return Aim(self._utility(knots), location)
+        target = jnp.where(first, location, refined)
+        location = outer.location + step * (target - outer.location)
+        knots = outer.utility.knots + step * (knots - outer.utility.knots)
+        return ShiftedUtility(self._utility(knots), location)
 
     def learned_outer_step(
         self,
-        goal: Aim,
+        outer: ShiftedUtility,
         start: Float[Array, " n"],
-        start_score: Callable[[Aim], Float[Array, ""]],
+        start_value: Callable[[ShiftedUtility], Float[Array, ""]],
         rate: Float[Array, ""] | float,
-    ) -> Aim:
+    ) -> ShiftedUtility:
         """The utility h from the learned return at the start, in place."""
-        del start_score
-        knots = goal.utility.knots + rate * (self.objective.quantiles(start) - goal.utility.knots)
-        return Aim(self._utility(knots), jnp.zeros(()))
+        del start_value
+        knots = outer.utility.knots + rate * (self.objective.quantiles(start) - outer.utility.knots)
+        return ShiftedUtility(self._utility(knots), jnp.zeros(()))
 
     def _utility(self, knots: Float[Array, " k"]) -> Utility:
-        """h, with the share of the mean that breaks ties."""
-        h, share = self.objective.utility(knots), self.tie_break
+        """h, with the share of the mean."""
+        h, share = self.objective.utility(knots), self.mean_weight
         return Utility(
             h.knots,
             (1.0 - share) * h.drops,
@@ -210,17 +197,17 @@ class SRM(AbstractAlgorithm):
         )
 
     def _shape(self, knots: Float[Array, " k"]) -> tuple[Float[Array, ""], Float[Array, " k"]]:
-        """The place of knots, and the knots relative to it."""
+        """The location of knots, and the knots relative to it."""
         total = self.objective.drops.sum()
-        place = jnp.where(
+        location = jnp.where(
             total > 0, (self.objective.drops * knots).sum() / jnp.where(total > 0, total, 1.0), 0.0
         )
-        return place, knots - place
+        return location, knots - location
 
 
-def _bends(goal: Aim) -> Bool[Array, ""]:
+def _bends(outer: ShiftedUtility) -> Bool[Array, ""]:
     """Whether h is anything but a line."""
-    return (goal.utility.drops != 0).any()
+    return (outer.utility.drops != 0).any()
 
 
 def refined_maximum(points: Float[Array, " m"], values: Float[Array, " m"]) -> Float[Array, ""]:

@@ -6,6 +6,7 @@ from typing import Annotated, Any
 
 import tyro
 
+from downside.cli._common import import_module
 from downside.cli.frontier import Frontier
 from downside.cli.lists import Envs, Risks
 from downside.cli.planning import Solve
@@ -46,10 +47,10 @@ def main(arguments: list[str] | None = None) -> None:
     if "" not in sys.path and os.getcwd() not in sys.path:
         sys.path.insert(0, "")  # as with python -m: a module here may register environments
     try:
-        _parsed(arguments).run()
+        _parsed(_with_imports(arguments)).run()
     except KeyboardInterrupt as interruption:
-        said = str(interruption) or "interrupted; nothing was written."
-        print(f"downside: {said}", file=sys.stderr)  # noqa: T201
+        message = str(interruption) or "interrupted; nothing was written."
+        print(f"downside: {message}", file=sys.stderr)  # noqa: T201
         terminated = type(interruption) is not KeyboardInterrupt
         raise SystemExit(EXIT_TERMINATED if terminated else EXIT_INTERRUPTED) from None
     except BrokenPipeError:  # whoever reads our output has seen enough
@@ -59,18 +60,33 @@ def main(arguments: list[str] | None = None) -> None:
         raise SystemExit(EXIT_ERROR) from None
 
 
+def _with_imports(arguments: list[str]) -> list[str]:
+    """Imports the modules named by `--import`, which may define agents and environments; gives the
+    other arguments."""
+    rest: list[str] = []
+    remaining = iter(arguments)
+    for argument in remaining:
+        if argument != "--import":
+            rest.append(argument)
+            continue
+        module = next(remaining, None)
+        if module is None:
+            raise ValueError("`--import` must be followed by the name of a module.")
+        import_module(module)
+    return rest
+
+
 def _parsed(arguments: list[str]) -> Any:
     kind: Any = Command
-    if arguments[:1] in (
-        ["train"],
-        ["frontier"],
-    ):  # with a flag for every setting, which takes JAX to know
+    if arguments[:1] in (["train"], ["frontier"]):  # a flag for every setting, which needs JAX
         from downside.cli.settings import with_settings
 
-        kind = with_settings(Command)
+        kind = with_settings(Command, arguments)
     return tyro.cli(
         kind,
         prog="downside",
-        description="Reinforcement learning that optimises what happens when things go badly.",
+        description="Reinforcement learning that optimises what happens when things go badly. "
+        "With --import MODULE, modules that define your own agents or environments are imported "
+        "first.",
         args=arguments,
     )

@@ -1,5 +1,6 @@
 """What several commands need."""
 
+import importlib
 import json
 from typing import Any
 
@@ -7,7 +8,7 @@ from downside._names import did_you_mean
 
 
 def as_parameters(pairs: tuple[str, ...]) -> dict[str, Any]:
-    """name=value pairs; values are numbers, none, or text."""
+    """name=value pairs; values are numbers, true, false, none, or text."""
     out: dict[str, Any] = {}
     for pair in pairs:
         name, equals, text = pair.partition("=")
@@ -18,8 +19,9 @@ def as_parameters(pairs: tuple[str, ...]) -> dict[str, Any]:
 
 
 def _value(text: str) -> Any:
-    if text.lower() == "none":
-        return None
+    words = {"none": None, "true": True, "false": False}
+    if text.lower() in words:
+        return words[text.lower()]
     for kind in (int, float):
         try:
             return kind(text)
@@ -29,13 +31,35 @@ def _value(text: str) -> Any:
 
 
 def agent_class(name: str) -> Any:
-    """The agent that a user means."""
+    """The agent that a user means: one of ours by name, or `module:Class` for one of theirs."""
+    from downside.train import Agent
     from downside.train.loading import agents_by_name
 
+    module, colon, attribute = name.partition(":")
+    if colon:
+        kind = getattr(import_module(module), attribute, None)
+        if not (isinstance(kind, type) and issubclass(kind, Agent)):
+            raise ValueError(
+                f"`agent` must be the name of an agent or module:Class, got {name!r}: {module} has "
+                f"no subclass of ds.Agent of that name."
+            )
+        return kind
     kinds = agents_by_name()
     if name.lower() not in kinds:
         raise ValueError(unknown("agent", name, tuple(kinds)))
     return kinds[name.lower()]
+
+
+def import_module(name: str) -> Any:
+    """A module of the user's, from the present folder or from what is installed."""
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        if error.name != name.partition(".")[0] and error.name != name:
+            raise
+        raise ValueError(
+            f"There is no module {name!r} in this folder or among the installed packages."
+        ) from error
 
 
 def changed_settings(command: Any) -> dict[str, Any]:

@@ -10,13 +10,13 @@ from downside.cli._common import agent_class, as_parameters, changed_settings, p
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from downside.frontiers import Frontier as Curve
+    from downside.studies.frontiers import Frontier as Curve
 
 
 @dataclasses.dataclass(frozen=True)
 class Frontier:
     """Train agents for the mixtures of two risk measures, and show what more of one costs in the
-    other. Called again, it goes on with what is missing."""
+    other. The same command resumes."""
 
     env: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="ENV")]
     """The environment's id, e.g. downside/MeanReversion-v0."""
@@ -25,11 +25,11 @@ class Frontier:
     end: str = "cvar(0.1)"
     """The measure at the other end."""
     points: int = 9
-    """How many mixtures, the two ends among them."""
+    """How many mixtures, both ends included."""
     seeds: tuple[int, ...] = (0, 1, 2)
-    """An agent for each of them and each mixture."""
+    """Each mixture has an agent for each seed."""
     agent: str = "qrsrm"
-    """The algorithm; it must take mixtures, as qrsrm and qricvar do."""
+    """The algorithm; it must take mixtures, as qrsrm, pgsrm and qricvar do."""
     preset: str = "default"
     """The settings: default or paper."""
     steps: int | None = None
@@ -37,17 +37,17 @@ class Frontier:
     params: tuple[str, ...] = ()
     """Parameters of the environment, as name=value, e.g. sigma=0.5."""
     episodes: int | None = None
-    """Fresh episodes that each agent is valued in."""
+    """Fresh episodes that each agent is evaluated in."""
     exact: bool = True
-    """Compute the exact frontier beside it, where the planner can."""
+    """Compute the exact frontier too, where the planner can."""
     engine: str | None = None
     """threads, an agent to a core, or vmap, all in one batch; by default what suits the machine."""
     together: int | None = None
     """How many agents at a time."""
-    told: int = 2
-    """Episodes of each point that the page tells step by step."""
+    explained_episodes: int = 2
+    """Episodes of each point that the page explains step by step."""
     checks: int = 300
-    """Episodes that the explanation of each point is checked in."""
+    """Episodes that check the explanation of each point."""
     out: str | None = None
     """The folder; by default one under runs/."""
     open: bool = False
@@ -59,55 +59,59 @@ class Frontier:
     """Names of further fields that are settings; see `downside.cli.settings`."""
 
     def run(self) -> None:
-        """Trains what is missing, values, and writes the folder."""
+        """Trains the missing agents, evaluates them, and writes the folder."""
         from pathlib import Path
 
         import downside as ds
-        from downside.frontiers.folder import frontier_folder, write_folder
+        from downside._locks import lock
+        from downside.studies.frontiers.storage import frontier_folder, write_folder
 
         kind, settings = agent_class(self.agent), changed_settings(self)
         folder = Path(self.out or frontier_folder(self.env, self.agent, self.start, self.end))
         try:
-            found = ds.frontier(
-                self.env,
-                start=self.start,
-                end=self.end,
-                points=self.points,
-                seeds=self.seeds,
-                agent=kind,
-                preset=self.preset,
-                total_timesteps=self.steps,
-                episodes=self.episodes,
-                env_kwargs=as_parameters(self.params),
-                exact=None if self.exact else False,
-                folder=folder,
-                engine=self.engine,
-                together=self.together,
-                progress_bar=not self.json,
-                **settings,
-            )
-            page = write_folder(found, folder, told=self.told, checks=self.checks)
+            with lock(folder):
+                curve = ds.frontier(
+                    self.env,
+                    start=self.start,
+                    end=self.end,
+                    points=self.points,
+                    seeds=self.seeds,
+                    agent=kind,
+                    preset=self.preset,
+                    total_timesteps=self.steps,
+                    episodes=self.episodes,
+                    env_kwargs=as_parameters(self.params),
+                    exact=None if self.exact else False,
+                    folder=folder,
+                    engine=self.engine,
+                    together=self.together,
+                    progress_bar=not self.json,
+                    **settings,
+                )
+                page = write_folder(
+                    curve, folder, explained_episodes=self.explained_episodes, checks=self.checks
+                )
         except KeyboardInterrupt as interruption:
-            said = f"stopped; what was finished is in {folder}, and the same command goes on there."
-            raise type(interruption)(said) from None
+            message = f"stopped; finished agents are in {folder}. The same command resumes."
+            raise type(interruption)(message) from None
         if self.json:
-            print_json({**found.summary(), "folder": str(folder), "page": str(page)})
+            print_json({**curve.summary(), "folder": str(folder), "page": str(page)})
         else:
-            _show(found, page)
+            _show(curve, page)
         if self.open:
             import webbrowser
 
             webbrowser.open(page.resolve().as_uri())
 
 
-def _show(found: "Curve", page: "Path") -> None:
+def _show(curve: "Curve", page: "Path") -> None:
     from rich.console import Console
 
-    from downside.frontiers.page import cards
+    from downside.studies.frontiers.page import cards
 
     console = Console(highlight=False)
     console.width = max(console.width, 100)
-    console.print(found.table())
-    for card in cards(found):
+    console.print(curve.table())
+    for card in cards(curve):
         console.print(f"{card['name']}: {card['value']} ({card['more']})", markup=False)
     console.print(f"Page: {page}", markup=False, soft_wrap=True)

@@ -70,15 +70,15 @@ class Envs:
         if self.json:
             print_json(
                 [
-                    {"id": one.id, "description": one.description, "parameters": one.parameters}
-                    for one in registered()
+                    {"id": env.id, "description": env.description, "parameters": env.parameters}
+                    for env in registered()
                 ]
             )
             return
         from rich.console import Console
 
         console = Console()
-        for one in registered():
-            parameters = ", ".join(f"{name}={value!r}" for name, value in one.parameters.items())
-            console.print(f"[bold]{one.id}[/bold]  {one.description}", highlight=False)
+        for env in registered():
+            parameters = ", ".join(f"{name}={value!r}" for name, value in env.parameters.items())
+            console.print(f"[bold]{env.id}[/bold]  {env.description}", highlight=False)
             console.print(f"    {parameters}\n", highlight=False)

@@ -16,35 +16,38 @@ _NAMES = (*NAMES, "all")
 class Reproduce:
     """Reproduce a table or figure of the paper, beside the paper's figures.
 
-    What is in the results already is not made again, so that an interrupted command goes on.
+    Finished runs are not made again: the same command resumes.
     """
 
     name: Annotated[
         tyro.conf.Positional[str],
         tyro.conf.arg(metavar="{" + ",".join(_NAMES) + "}"),
     ]
-    """Which one: example1, example2; example3 (how the risk preference of a trained agent evolves);
+    """Its name: example1, example2; example3 (how the risk preference of a trained agent evolves);
     optimum (mean reversion solved for the paper's table); put (exercise boundaries of the American
     put); mean-reversion (the comparison of all agents); spectra (three richer measures); quantiles
     (how many, and what they cost); lunar (the windy lunar lander); page (docs/reproduction.md, from
-    the results); all of these; frontier (from the mean to the worst tenth, beside the exact one);
-    ablation (what each of our choices adds); demo (one agent beside the optimum, in minutes)."""
+    the results); all of these; frontier (from the mean to the worst tenth, and the exact optima);
+    ablation (what each of our choices adds); demo (one agent beside the optimum, in minutes);
+    tabular (five problems of the literature, published values beside the optimum)."""
     seeds: tuple[int, ...] = ()
-    """Of the agents; five for most experiments."""
+    """Seeds of the agents; five for most experiments."""
     preset: Literal["default", "paper", "both"] = "both"
-    """With which settings agents are trained."""
+    """The settings of the agents."""
     quick: bool = False
-    """Tiny agents that learn next to nothing, to see that all of it runs."""
+    """Train tiny agents, to check that everything runs."""
     only: tuple[str, ...] = ()
-    """Parts of the names of the agents to train, such as QR-DQN; the others are left out."""
+    """Parts of the names of the agents to train, such as QR-DQN; by default all."""
     timesteps: int | None = None
     """Environment steps of each lunar lander, 2,500,000 (default) and 500,000 (paper) if not given;
-    others get a table of their own, with the settings of the preset alone."""
+    other numbers have another table, with the settings of the preset alone."""
+    data: Path = Path("domains")
+    """The folder with the files of the tabular problems, which their authors publish."""
     results: Path | None = None
-    """Where results are read and written: `results`, or `runs/quick` with --quick."""
+    """The folder of the results: `results`, or `runs/quick` with --quick."""
 
     def run(self) -> None:
-        """Runs the experiment; an error if a figure differs from what it should be."""
+        """Runs the experiment; an error if a run fails or a figure is not as it should be."""
         from downside.experiments._options import Options
         from downside.experiments._run import run
 
@@ -60,5 +63,6 @@ class Reproduce:
             quick=self.quick,
             only=self.only,
             timesteps=self.timesteps,
+            data=self.data,
         )
         run(PAPER if name == "all" else (name,), options)

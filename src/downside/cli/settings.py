@@ -1,59 +1,110 @@
-"""A flag for every field of `Settings`; left out, the preset's value holds."""
+"""A flag for every setting that the agent has in the environment; left out, the preset's value
+holds."""
 
-import ast
 import dataclasses
-import inspect
-import textwrap
+import re
 from typing import Annotated, Any, get_type_hints
 
 import tyro
 
-from downside.agents import Settings
+from downside._registration import JAX_IDS
+from downside.agents import GymnasiumSettings, PathwiseSettings, Settings, SimulatorSettings
+from downside.agents.settings import docstrings
+from downside.cli._common import agent_class
+from downside.train.config import resolve, unknown_setting
+
+_VERSIONED = re.compile(r"[^-=].*-v\d+")
+"""What looks like the id of an environment."""
 
 
-def with_settings(commands: Any) -> Any:
-    """The union of commands, those that have `changes` replaced by ones that know all settings."""
-    hints, said = get_type_hints(Settings), _docstrings(Settings)
+def with_settings(commands: Any, arguments: list[str]) -> Any:
+    """The union of commands, those that have `changes` replaced by commands with a flag for every
+    setting of the agent and the environment in `arguments`, which shows the default it will get
+    there."""
+    kind = _kind(arguments[1:])
+    _check_flags(kind, arguments)
+    defaults = _defaults(kind, arguments)
+    where = "default in environments written in JAX" if kind is Settings else "default here"
+    hints, texts = get_type_hints(kind), docstrings(kind)
     fields = [
         (
             field.name,
             Annotated[
                 hints[field.name] | None,
                 tyro.conf.arg(
-                    help=said[field.name],
-                    help_behavior_hint=f"(in the preset `default`: {field.default})",
+                    help=texts[field.name],
+                    help_behavior_hint=f"({where}: {getattr(defaults, field.name)})",
                 ),
             ],
             dataclasses.field(default=None),
         )
-        for field in dataclasses.fields(Settings)
+        for field in dataclasses.fields(kind)
         if field.name != "total_timesteps"  # --steps
     ]
     names = tuple(name for name, _, _ in fields)
     union: Any = None
-    for one in commands.__args__:
-        kind, about = one.__origin__, one.__metadata__
-        if hasattr(kind, "changes"):
-            namespace = {"changes": names, "__doc__": kind.__doc__}
-            kind = dataclasses.make_dataclass(
-                kind.__name__, fields, bases=(kind,), frozen=True, namespace=namespace
+    for part in commands.__args__:
+        command, metadata = part.__origin__, part.__metadata__
+        if hasattr(command, "changes"):
+            namespace = {"changes": names, "__doc__": command.__doc__}
+            command = dataclasses.make_dataclass(
+                command.__name__, fields, bases=(command,), frozen=True, namespace=namespace
             )
-        part: Any = Annotated[kind, *about]
-        union = part if union is None else union | part
+        annotated: Any = Annotated[command, *metadata]
+        union = annotated if union is None else union | annotated
     return union
 
 
-def _docstrings(kind: type) -> dict[str, str]:
-    """The sentence under each field."""
-    body = ast.parse(textwrap.dedent(inspect.getsource(kind))).body[0]
-    assert isinstance(body, ast.ClassDef)
-    found = {}
-    for field, text in zip(body.body, body.body[1:], strict=False):
-        if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name):
-            said = text.value.value if _is_text(text) else ""  # pyright: ignore
-            found[field.target.id] = " ".join(str(said).split())
-    return found
+def _kind(arguments: list[str]) -> type[Settings]:
+    """Which settings the agent has in the environment, whose id comes first, or behind flags."""
+    agent = _agent(arguments)
+    if agent is not None and agent.gym_backend is None:  # the same wherever it can learn
+        return agent.jax_backend.settings_class
+    ids = [a for a in arguments if _VERSIONED.fullmatch(a)] or [
+        a for a in arguments[:1] if not a.startswith("-")
+    ]
+    if not ids:  # no environment yet: what every environment has
+        return Settings
+    if ids[0].rpartition(":")[2] not in JAX_IDS:
+        return GymnasiumSettings
+    return SimulatorSettings if agent is None else agent.jax_backend.settings_class
 
 
-def _is_text(node: ast.stmt) -> bool:
-    return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
+def _agent(arguments: list[str]) -> Any:
+    """The class of the agent; None if there is none of that name: the command will say so."""
+    try:
+        return agent_class(_flag(arguments, "--agent", "qrsrm"))
+    except (ValueError, TypeError, ImportError):
+        return None
+
+
+def _check_flags(kind: type[Settings], arguments: list[str]) -> None:
+    """Refuses the flag of a setting that only other environments or agents have."""
+    kinds = (SimulatorSettings, GymnasiumSettings, PathwiseSettings)
+    every = {field.name for other in kinds for field in dataclasses.fields(other)}
+    elsewhere = every - {field.name for field in dataclasses.fields(kind)}
+    for argument in arguments:
+        name = argument.partition("=")[0].removeprefix("--").replace("-", "_")
+        if argument.startswith("--") and name in elsewhere and kind is not Settings:
+            raise ValueError(unknown_setting(name, kind))
+
+
+def _defaults(kind: type[Settings], arguments: list[str]) -> Settings:
+    """The settings that the agent will get without further flags."""
+    if kind is Settings:
+        return SimulatorSettings()
+    agent = _agent(arguments)
+    try:
+        assert agent is not None
+        return resolve(agent.algorithm_class, kind, _flag(arguments, "--preset", "default"), {})
+    except (AssertionError, ValueError, TypeError):  # the command itself will say what is wrong
+        return kind()
+
+
+def _flag(arguments: list[str], name: str, default: str) -> str:
+    for i, argument in enumerate(arguments):
+        if argument == name and i + 1 < len(arguments):
+            return arguments[i + 1]
+        if argument.startswith(f"{name}="):
+            return argument.partition("=")[2]
+    return default

@@ -13,7 +13,7 @@ class Sweep:
     """Run a study: environments x agents x measures x seeds, on all cores or on a Ray cluster."""
 
     study: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="STUDY.toml")]
-    """The file that says what to run."""
+    """The file of the study."""
     engine: Literal["local", "ray"] = "local"
     """Processes on this machine, or tasks on a Ray cluster."""
     address: str | None = None
@@ -28,13 +28,16 @@ class Sweep:
     """Where the runs go; by default studies/<name>. A cluster needs one that all machines share."""
     every: float = 60.0
     """Seconds between two checkpoints of a run."""
+    timeout: float | None = None
+    """Seconds that a run may take; then it is ended and has failed. By default as long as it
+    takes."""
     dry_run: bool = False
     """Check the study and list its runs, and do nothing else."""
     json: bool = False
     """Print JSON, for other programs."""
 
     def run(self) -> None:
-        """Runs what is left of the study, prints the table; an error if a run failed."""
+        """Runs the rest of the study and prints the table; an error if a run failed."""
         if self.dry_run:
             self._list()
             return
@@ -51,31 +54,34 @@ class Sweep:
             gpus_per_cell=self.gpus_per_cell,
             address=self.address,
             every_seconds=self.every,
+            timeout=self.timeout,
             progress_bar=not self.json,
         )
         if self.json:
             groups = [
                 {
-                    "env": one.env,
-                    "agent": one.agent,
-                    "risk": one.risk,
-                    "runs": [str(result.folder / cell.name) for cell in one.cells],
-                    "finished": one.finished,
-                    "failed": one.failed,
-                    "values": {name: found._asdict() for name, found in one.estimates.items()},
+                    "env": group.env,
+                    "agent": group.agent,
+                    "risk": group.risk,
+                    "runs": [str(result.folder / run.name) for run in group.runs],
+                    "finished": group.finished,
+                    "failed": group.failed,
+                    "values": {name: e._asdict() for name, e in group.estimates.items()},
                 }
-                for one in result.groups
+                for group in result.groups
             ]
             print_json({"report": str(result.report), "groups": groups, "failed": result.failed})
         else:
             console = Console(highlight=False)
-            console.width = max(console.width, 110)  # a narrow terminal wraps, and cuts no number
+            console.width = max(
+                console.width, 110
+            )  # a narrow terminal wraps lines instead of numbers
             console.print(*result.tables())
             console.print(f"Report: {result.report}", markup=False, soft_wrap=True)
         if result.failed:
             first, error = next(iter(result.failed.items()))
             raise RuntimeError(
-                f"{len(result.failed)} of {len(result.study.cells)} runs failed; the first: "
+                f"{len(result.failed)} of {len(result.study.runs)} runs failed; the first: "
                 f"{result.folder / first}: {error.splitlines()[-1]}\n"
                 "The same command tries them again."
             )
@@ -83,20 +89,20 @@ class Sweep:
     def _list(self) -> None:
         from rich.console import Console
 
-        from downside.sweeping.cells import state
-        from downside.sweeping.driver import study_folder
-        from downside.sweeping.study import read_study
+        from downside.studies.driver import study_folder
+        from downside.studies.storage import states as states_of
+        from downside.studies.study import read_study
 
         study = read_study(self.study)
         folder = study_folder(study, self.folder)
-        states = {one.name: state(folder / one.name, one.episodes) for one in study.cells}
+        states = states_of(folder, study.runs)
         if self.json:
             print_json({"folder": str(folder), "runs": states})
             return
         console = Console(highlight=False)
-        for name, how in states.items():
-            console.print(f"{how:<10}  {name}", markup=False, soft_wrap=True)
-        left = sum(how != "finished" for how in states.values())
+        for name, status in states.items():
+            console.print(f"{status:<10}  {name}", markup=False, soft_wrap=True)
+        left = sum(status != "finished" for status in states.values())
         console.print(
             f"{len(states)} runs in {folder}, {left} to do.", markup=False, soft_wrap=True
         )

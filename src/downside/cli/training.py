@@ -17,11 +17,12 @@ class Train:
     """Train an agent in any Gymnasium environment, in a run folder that can be resumed."""
 
     env: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="ENV")]
-    """The environment's id, e.g. downside/MeanReversion-v0 or CartPole-v1."""
+    """The environment's id, e.g. downside/MeanReversion-v0 or CartPole-v1. With --help behind it,
+    all its settings are shown."""
     risk: str | None = None
     """The measure to optimise, e.g. "0.5*mean + 0.5*cvar(0.2)"; qrdqn needs none."""
     agent: str = "qrsrm"
-    """The algorithm: qrsrm, qrcvar, qricvar or qrdqn."""
+    """The algorithm: qrsrm, qrcvar, qricvar, qrdqn, pgsrm, or module:Class for one of your own."""
     seeds: tuple[int, ...] = (0,)
     """A run for each of them."""
     preset: str = "default"
@@ -29,7 +30,7 @@ class Train:
     steps: int | None = None
     """Environment steps, by default the preset's."""
     params: tuple[str, ...] = ()
-    """Parameters of the environment, as name=value, e.g. sigma=0.5."""
+    """Parameters of the environment, as name=value, e.g. sigma=0.5 or continuous=true."""
     episodes: int | None = None
     """Fresh episodes that the agent is valued in in the end."""
     every: float = 60.0
@@ -59,11 +60,11 @@ class Train:
                 env_kwargs=as_parameters(self.params),
                 **settings,
             )
-            folder = run_folder(self.env, self.agent.lower(), agent.risk, seed)
+            folder = run_folder(self.env, type(agent).__name__.lower(), agent.risk, seed)
             if self.out is not None:
                 folder = Path(self.out) / str(seed) if len(self.seeds) > 1 else Path(self.out)
             try:
-                found = train_run(
+                evaluation = train_run(
                     agent,
                     folder,
                     total_timesteps=self.steps,
@@ -72,8 +73,8 @@ class Train:
                     progress_bar=not self.json,
                 )
             except KeyboardInterrupt as interruption:
-                raise type(interruption)(_stopped(agent, folder)) from None
-            results.append(_show(folder, agent, found, (), quiet=self.json))
+                raise type(interruption)(_stopped(folder)) from None
+            results.append(_show(folder, agent, evaluation, (), quiet=self.json))
         if self.json:
             print_json(results)
 
@@ -91,23 +92,16 @@ class Resume:
 
     def run(self) -> None:
         """Trains to the end that was planned, and values the agent."""
-        from downside.runs import list_runs, resume_run
+        from downside.runs import import_run_environment, resume_run
 
+        import_run_environment(self.run_folder)
         try:
-            agent, found = resume_run(
+            agent, evaluation = resume_run(
                 self.run_folder, every_seconds=self.every, progress_bar=not self.json
             )
         except KeyboardInterrupt as interruption:
-            from pathlib import Path
-
-            here = [
-                one
-                for one in list_runs(Path(self.run_folder).parent)
-                if Path(one.folder).resolve() == Path(self.run_folder).resolve()
-            ]
-            steps = here[0].timesteps if here else 0
-            raise type(interruption)(_stopped_at(steps, self.run_folder)) from None
-        shown = _show(self.run_folder, agent, found, (), quiet=self.json)
+            raise type(interruption)(_stopped(self.run_folder)) from None
+        shown = _show(self.run_folder, agent, evaluation, (), quiet=self.json)
         if self.json:
             print_json(shown)
 
@@ -131,16 +125,14 @@ class Evaluate:
 
     def run(self) -> None:
         """Plays and prints."""
-        from pathlib import Path
-
-        from downside import evaluate, load, parse
-        from downside.runs import EVALUATION_SEED
+        from downside import evaluate, parse
+        from downside.runs import EVALUATION_SEED, load_run
 
         risks = tuple(parse(risk) for risk in self.risks)
-        agent = load(Path(self.run_folder))
+        agent = load_run(self.run_folder)
         seed = EVALUATION_SEED + agent.seed if self.seed is None else self.seed
-        found = evaluate(agent, episodes=self.episodes, seed=seed)
-        shown = _show(self.run_folder, agent, found, risks, quiet=self.json)
+        evaluation = evaluate(agent, episodes=self.episodes, seed=seed)
+        shown = _show(self.run_folder, agent, evaluation, risks, quiet=self.json)
         if self.video:
             shown["videos"] = self._film(agent, seed)
         if self.json:
@@ -154,11 +146,12 @@ class Evaluate:
 
         path = Path(self.run_folder)
         folder = (path if path.is_dir() else path.parent) / "videos"
-        made = [str(film(agent, one, folder)) for one in chosen_replays(agent, seed=seed)]
+        made = [str(film(agent, replay, folder)) for replay in chosen_replays(agent, seed=seed)]
         if not self.json:
             from rich.console import Console
 
-            Console(soft_wrap=True).print("\n".join(["Videos:", *made]), highlight=False)
+            text = "\n".join(["Videos:", *made])
+            Console(soft_wrap=True).print(text, highlight=False, markup=False)
         return made
 
 
@@ -175,9 +168,9 @@ class Runs:
         """Prints the table."""
         from downside.runs import list_runs
 
-        found = list_runs(self.folder)
+        runs = list_runs(self.folder)
         if self.json:
-            print_json([dataclasses.asdict(one) for one in found])
+            print_json([dataclasses.asdict(run) for run in runs])
             return
         from rich import box
         from rich.console import Console
@@ -185,24 +178,35 @@ class Runs:
         from rich.table import Table
 
         console = Console()
-        if not found:
-            console.print(f"There are no runs in {self.folder}. `downside train` makes one.")
+        if not runs:
+            text = f"There are no runs in {self.folder}. `downside train` makes one."
+            console.print(text, markup=False, highlight=False)
             return
         table = Table(box=box.SIMPLE_HEAD)
         table.add_column("run", overflow="fold")
-        for column in ("status", "steps", "value", "95% interval"):
+        for column in ("status", "steps", "simulated", "value", "95% interval"):
             table.add_column(column, justify="right" if column != "status" else "left")
-        for one in found:
-            value = "" if one.value is None else f"{one.value:.4g}"
-            interval = "" if one.low is None else f"{one.low:.4g} to {one.high:.4g}"
-            table.add_row(escape(one.folder), one.status, f"{one.timesteps:,}", value, interval)
+        for run in runs:
+            value = "" if run.value is None else f"{run.value:.4g}"
+            interval = "" if run.low is None else f"{run.low:.4g} to {run.high:.4g}"
+            table.add_row(
+                escape(run.folder),
+                run.status,
+                f"{run.timesteps:,}",
+                f"{run.simulated_steps:,}",
+                value,
+                interval,
+            )
         console.print(table)
+        for run in runs:
+            if run.problem is not None:
+                console.print(run.problem, markup=False, highlight=False, soft_wrap=True)
 
 
 def _show(
     folder: Any,
     agent: Any,
-    found: "Evaluation",
+    evaluation: "Evaluation",
     risks: "tuple[AbstractSpectralRisk, ...]",
     *,
     quiet: bool,
@@ -215,27 +219,33 @@ def _show(
     }
     if not quiet:
         from rich.console import Console
+        from rich.markup import escape
 
         console = Console(highlight=False)
-        console.print(f"[bold]{agent.name}[/bold] for {agent.risk} in {agent.origin}")
-        console.print(found.table(list(wanted.values())))
-        console.print(f"Run folder: {folder}", soft_wrap=True)
+        where = escape(f"{agent.risk} in {agent.env_spec}")
+        console.print(f"[bold]{escape(agent.name)}[/bold] for {where}")
+        console.print(evaluation.table(list(wanted.values())))
+        console.print(f"Run folder: {folder}", markup=False, soft_wrap=True)
     return {
         "folder": str(folder),
-        "agent": type(agent).__name__,
-        "env": agent.origin.as_json(),
+        "agent": agent.full_name(),
+        "env": agent.env_spec.as_json(),
         "risk": str(agent.risk),
         "seed": agent.seed,
         "timesteps": agent.num_timesteps,
-        "values": found.summary(list(wanted.values())),
+        "simulated_steps": agent.simulated_steps,
+        "values": evaluation.summary(list(wanted.values())),
     }
 
 
-def _stopped(agent: Any, folder: Any) -> str:
-    if not agent.history:
-        return "stopped before the first step was done; there is nothing to resume."
-    return _stopped_at(agent.num_timesteps, folder)
+def _stopped(folder: Any) -> str:
+    """What to say of a run that was stopped: what is on the disk."""
+    from downside.train.monitor import saved_at, saved_in
 
-
-def _stopped_at(steps: int, folder: Any) -> str:
-    return f"stopped after {steps:,} steps, all of them saved. Go on: downside resume {folder}"
+    saved = saved_in(folder)
+    if not saved:
+        return "stopped before the first checkpoint; there is nothing to resume."
+    return (
+        f"stopped; the last checkpoint is after {saved_at(saved[0]):,} steps. Go on: downside "
+        f"resume {folder}"
+    )

@@ -1,48 +1,88 @@
-"""Environments: the problems in JAX, their Gymnasium faces, and wrappers that remember rewards.
+"""Environments: problems in JAX, memory, rollouts, Gymnasium adapters and wrappers.
 
 Importing `downside` registers the ids `downside/...-v0` with Gymnasium.
 """
 
 from downside.envs.american_put import AmericanPut, OptionState
-from downside.envs.augment import JaxReturnAware, JaxTargetAware, ReturnState, TargetState
+from downside.envs.checking import check_env
 from downside.envs.cliff_walk import CliffWalk, GridState, Tables
-from downside.envs.core import AbstractJaxEnv, Step, Transition
-from downside.envs.gymnasium_face import GymnasiumFace
+from downside.envs.core import AbstractJaxEnv, Step, StepResult
+from downside.envs.finite_problems import (
+    AbstractTabulated,
+    BettingGame,
+    DualCounterexample,
+    GamblersRuin,
+    Inventory,
+    MachineReplacement,
+    RiverSwim,
+)
+from downside.envs.gymnasium_env import GymnasiumEnv
+from downside.envs.gymnasium_vector_env import GymnasiumVectorEnv
+from downside.envs.hedging import Hedging, HedgingState
+from downside.envs.history import PastAware, VectorPastAware
 from downside.envs.lunar_lander import windy_lunar_lander
 from downside.envs.mean_reversion import MeanReversion, TradingState
-from downside.envs.past_steps import PastAware, VectorPastAware
+from downside.envs.memory import (
+    AbstractMemoryInput,
+    Memory,
+    NoMemoryInput,
+    ReturnInput,
+    TargetInput,
+)
+from downside.envs.memory_env import JaxMemoryAware, MemoryState
+from downside.envs.portfolio import Portfolio, PortfolioState
 from downside.envs.registry import Registered, make_jax, registered
 from downside.envs.tabular import Tabular, TabularState
-from downside.envs.vector_face import GymnasiumVectorFace
-from downside.envs.vector_wrappers import VectorReturnAware, VectorTargetAware
-from downside.envs.wrappers import ReturnAware, TargetAware
+from downside.envs.vector_wrappers import (
+    VectorMemoryAware,
+    VectorReturnAware,
+    VectorTargetAware,
+)
+from downside.envs.wrappers import MemoryAware, ReturnAware, TargetAware
 
 __all__ = [
     "AbstractJaxEnv",
+    "AbstractMemoryInput",
+    "AbstractTabulated",
     "AmericanPut",
+    "BettingGame",
     "CliffWalk",
+    "DualCounterexample",
+    "GamblersRuin",
     "GridState",
-    "GymnasiumFace",
-    "GymnasiumVectorFace",
-    "JaxReturnAware",
-    "JaxTargetAware",
+    "GymnasiumEnv",
+    "GymnasiumVectorEnv",
+    "Hedging",
+    "HedgingState",
+    "Inventory",
+    "JaxMemoryAware",
+    "MachineReplacement",
     "MeanReversion",
+    "Memory",
+    "MemoryAware",
+    "MemoryState",
+    "NoMemoryInput",
     "OptionState",
     "PastAware",
+    "Portfolio",
+    "PortfolioState",
     "Registered",
     "ReturnAware",
-    "ReturnState",
+    "ReturnInput",
+    "RiverSwim",
     "Step",
+    "StepResult",
     "Tables",
     "Tabular",
     "TabularState",
     "TargetAware",
-    "TargetState",
+    "TargetInput",
     "TradingState",
-    "Transition",
+    "VectorMemoryAware",
     "VectorPastAware",
     "VectorReturnAware",
     "VectorTargetAware",
+    "check_env",
     "make_jax",
     "registered",
     "windy_lunar_lander",

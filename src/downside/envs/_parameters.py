@@ -5,6 +5,7 @@ import numbers
 from typing import Any
 
 import equinox as eqx
+import numpy as np
 
 from downside._names import did_you_mean
 
@@ -29,6 +30,16 @@ def real(*default: float | None) -> Any:
     return eqx.field(static=True, converter=as_float, **given)
 
 
+def reals(*default: float) -> Any:
+    """A static field for several real numbers; lists and arrays become tuples of `float`."""
+    return eqx.field(static=True, default=default, converter=_as_floats)
+
+
+def _as_floats(values: Any) -> Any:
+    is_list = isinstance(values, list | tuple) or (isinstance(values, np.ndarray) and values.ndim)
+    return tuple(as_float(value) for value in values) if is_list else values
+
+
 def whole(default: int | None) -> Any:
     """A static field for a whole number; `10.0` and NumPy integers become `int`."""
     return eqx.field(static=True, default=default, converter=_as_int)
@@ -38,6 +49,21 @@ def choice(default: str) -> Any:
     """A static field for one of a few names."""
     # With a converter, `__init__` takes anything: it is the check that says what is wrong.
     return eqx.field(static=True, default=default, converter=lambda value: value)
+
+
+def flag(default: bool) -> Any:
+    """A static field for yes or no."""
+    return eqx.field(static=True, default=default, converter=_as_bool)
+
+
+def _as_bool(value: Any) -> Any:
+    return bool(value) if isinstance(value, np.bool_) else value
+
+
+def check_flag(name: str, value: Any) -> None:
+    """Raise unless `value` is True or False."""
+    if not isinstance(value, bool):
+        raise _error(value, f"`{name}` must be True or False, got {value!r}.")
 
 
 def check_real(
@@ -58,6 +84,17 @@ def check_real(
     right = f"{below:g})" if below <= most else f"{most:g}]"
     allowed = f"`{name}` must be a finite number in {left}, {right}"
     raise _error(value, f"{allowed}, got {value!r}. {remedy}")
+
+
+def check_reals(
+    name: str, values: Any, remedy: str, *, count: int | None = None, least: float = -math.inf
+) -> None:
+    """Raise unless `values` are so many finite numbers of at least `least`."""
+    if not isinstance(values, tuple) or not values or (count or len(values)) != len(values):
+        many = "several" if count is None else str(count)
+        raise _error(values, f"`{name}` must be {many} numbers, got {values!r}. {remedy}", tuple)
+    for value in values:
+        check_real(name, value, remedy, least=least)
 
 
 def check_whole(name: str, value: Any, remedy: str, *, least: int) -> None:

@@ -10,7 +10,7 @@ from jax.typing import ArrayLike
 from jaxtyping import Array, Float, Int, Key
 
 from downside.envs._parameters import check_choice, check_real, check_whole, choice, real, whole
-from downside.envs.core import AbstractJaxEnv, Transition, real_array
+from downside.envs.core import AbstractJaxEnv, StepResult, real_array
 from downside.envs.noise import mirrored_normals
 from downside.envs.prices import geometric_brownian, ornstein_uhlenbeck
 
@@ -150,6 +150,10 @@ class AmericanPut(AbstractJaxEnv[OptionState]):
         """Standard normal variables, one from each of `count` equally likely ranges."""
         return mirrored_normals(key, count)
 
+    def mirrored(self, noise: Float[ArrayLike, "*shape"]) -> Float[Array, "*shape"]:
+        """The price moves the other way."""
+        return -real_array(noise)
+
     def next_price(
         self, price: Float[Array, "*shape"], noise: Float[ArrayLike, "*shape"]
     ) -> Float[Array, "*shape"]:
@@ -168,14 +172,14 @@ class AmericanPut(AbstractJaxEnv[OptionState]):
 
     def transition(
         self, state: OptionState, action: Int[ArrayLike, ""], noise: Float[ArrayLike, ""]
-    ) -> Transition:
+    ) -> StepResult:
         """Exercise or hold; the market moves on in either case."""
         exercised = jnp.asarray(action) == EXERCISE
         after = OptionState(self.next_price(state.price, noise), state.time + 1)
         matured = after.time >= self.periods
         held = jnp.where(matured, self.payoff(after.price), 0.0)
         reward = jnp.where(exercised, self.payoff(state.price), held)
-        return Transition(after, reward, exercised | matured, jnp.zeros((), bool))
+        return StepResult(after, reward, exercised | matured, jnp.zeros((), bool))
 
     def observe(self, state: OptionState) -> Float[Array, " 2"]:
         """Price and fraction of the periods that has passed."""

@@ -10,7 +10,7 @@ from jax.typing import ArrayLike
 from jaxtyping import Array, Bool, Float, Int, Key
 
 from downside.envs._parameters import check_real, check_whole, real, whole
-from downside.envs.core import AbstractJaxEnv, Transition, real_array
+from downside.envs.core import AbstractJaxEnv, StepResult, real_array
 from downside.envs.noise import mirrored_uniforms
 
 UP, RIGHT, DOWN, LEFT = range(4)
@@ -161,7 +161,7 @@ class CliffWalk(AbstractJaxEnv[GridState]):
 
     def transition(
         self, state: GridState, action: Int[ArrayLike, ""], noise: Int[ArrayLike, ""]
-    ) -> Transition:
+    ) -> StepResult:
         """Move, or slip."""
         direction = (jnp.asarray(action) + jnp.asarray(_TURNS)[jnp.asarray(noise)]) % 4
         row, column = jnp.divmod(state.cell, self.columns)
@@ -176,7 +176,7 @@ class CliffWalk(AbstractJaxEnv[GridState]):
         terminated = self.is_terminal(cell)
         time = state.time + 1
         late = jnp.zeros((), bool) if self.horizon is None else time >= self.horizon
-        return Transition(GridState(cell, time), reward, terminated, late & ~terminated)
+        return StepResult(GridState(cell, time), reward, terminated, late & ~terminated)
 
     def observe(self, state: GridState) -> Float[Array, " S"]:
         """The cell as a one-hot vector."""

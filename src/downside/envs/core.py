@@ -21,8 +21,11 @@ from downside.envs.noise import check_count
 
 State = TypeVar("State")
 
+Action = Int[ArrayLike, ""] | Float[ArrayLike, " k"]
+"""A number counted from 0, or a point of a box of k dimensions."""
 
-class Transition(NamedTuple):
+
+class StepResult(NamedTuple):
     """What one action leads to."""
 
     state: Any
@@ -36,7 +39,7 @@ class Transition(NamedTuple):
 
 
 class Step(NamedTuple):
-    """A `Transition` together with what the agent observes of its state."""
+    """A `StepResult` together with what the agent observes of its state."""
 
     state: Any
     observation: Float[Array, " d"]
@@ -49,13 +52,14 @@ class AbstractJaxEnv(eqx.Module, Generic[State]):
     """An environment in JAX: parameters as fields, everything else as pure functions.
 
     `reset` and `step` are final and follow from `initial_state`, `sample_noise`, `transition` and
-    `observe`, which a problem defines.
+    `observe`, which a problem defines. A problem with discrete actions also defines `num_actions`,
+    one with continuous actions `action_space`.
     """
 
     @property
-    @abc.abstractmethod
     def num_actions(self) -> int:
-        """How many actions there are; they are numbered from 0."""
+        """How many discrete actions there are, numbered from 0; 0 if actions are continuous."""
+        return 0
 
     @property
     @abc.abstractmethod
@@ -74,10 +78,31 @@ class AbstractJaxEnv(eqx.Module, Generic[State]):
         return self.horizon is not None
 
     @property
-    @final
-    def action_space(self) -> gym.spaces.Discrete:
-        """The actions as a Gymnasium space."""
+    def action_space(self) -> gym.spaces.Discrete | gym.spaces.Box:
+        """The actions as a Gymnasium space: `num_actions` of them, or a flat float32 box with
+        finite bounds."""
+        if not self.num_actions:
+            raise TypeError(
+                f"{type(self).__name__} must define its actions: `num_actions` if they are "
+                "discrete, or `action_space`, a flat float32 gymnasium.spaces.Box with finite "
+                "bounds, if they are continuous."
+            )
         return gym.spaces.Discrete(self.num_actions)
+
+    @property
+    def default_gamma(self) -> float | None:
+        """The discount that belongs to the problem; None if it is for the agent to choose."""
+        return None
+
+    @property
+    def relaxed(self) -> "tuple[AbstractJaxEnv[State], Float[Array, 'A k']] | None":
+        """The same problem with continuous actions, and the point that each action stands for.
+
+        For discrete actions that are points of a continuous space: states, noise and observations
+        are the same, and so is `transition` where an action is legal. None if there is no such
+        problem.
+        """
+        return None
 
     @abc.abstractmethod
     def initial_state(self, key: Key[Array, ""]) -> State:
@@ -96,11 +121,19 @@ class AbstractJaxEnv(eqx.Module, Generic[State]):
         check_count(count)
         return jax.vmap(self.sample_noise)(jax.random.split(key, count))
 
+    def mirrored(self, noise: Any) -> Any:
+        """The mirror image of a noise, as antithetic variates use it: it has the same distribution
+        and moves prices the other way. None if there is none."""
+        del noise
+        return None
+
     @abc.abstractmethod
-    def transition(self, state: State, action: Int[ArrayLike, ""], noise: Any) -> Transition:
+    def transition(self, state: State, action: Action, noise: Any) -> StepResult:
         """What `action` in `state` leads to under this `noise`: deterministic.
 
-        From a state in which an episode has ended the result has no meaning.
+        `action` is a number for discrete actions and an array of shape (k,) for a box of k
+        dimensions. Agents that follow gradients differentiate by the latter: all derivatives must
+        be finite. From a state in which an episode has ended the result has no meaning.
         """
 
     @abc.abstractmethod
@@ -108,9 +141,22 @@ class AbstractJaxEnv(eqx.Module, Generic[State]):
         """What the agent sees of a state, in float32."""
 
     def action_mask(self, state: State) -> Bool[Array, " A"]:
-        """Which actions are legal in a state: all of them, unless the problem says otherwise."""
+        """Which discrete actions are legal in a state: all of them, unless the problem says
+        otherwise. Of shape (0,) if actions are continuous."""
         del state
         return jnp.ones(self.num_actions, dtype=bool)
+
+    def action_bounds(self, state: State) -> tuple[Float[Array, " k"], Float[Array, " k"]]:
+        """The lowest and the highest legal continuous action in a state: the bounds of the box,
+        unless the problem has tighter ones, to which its `transition` then clips."""
+        del state
+        space = self.action_space
+        if not isinstance(space, gym.spaces.Box):
+            raise TypeError(
+                f"{type(self).__name__} has discrete actions ({space}), which have no bounds. "
+                "`action_mask` says which of them are legal."
+            )
+        return real_array(space.low), real_array(space.high)
 
     @final
     def reset(self, key: Key[Array, ""]) -> tuple[State, Float[Array, " d"]]:
@@ -119,12 +165,12 @@ class AbstractJaxEnv(eqx.Module, Generic[State]):
         return state, self.observe(state)
 
     @final
-    def step(self, key: Key[Array, ""], state: State, action: Int[ArrayLike, ""]) -> Step:
+    def step(self, key: Key[Array, ""], state: State, action: Action) -> Step:
         """`transition` under fresh noise. Does not reset when the episode ends."""
         return self.step_with_noise(state, action, self.sample_noise(key))
 
     @final
-    def step_with_noise(self, state: State, action: Int[ArrayLike, ""], noise: Any) -> Step:
+    def step_with_noise(self, state: State, action: Action, noise: Any) -> Step:
         """`transition` under the given noise, with the observation that follows."""
         after = self.transition(state, action, noise)
         return Step(

@@ -5,19 +5,17 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 from gymnasium.spaces import utils
-from gymnasium.vector.utils import iterate
+from gymnasium.vector.utils import batch_space, iterate
 from jaxtyping import Float
 
-from downside.envs.memory import LARGEST
 
-
-def flat_space(space: gym.Space) -> gym.spaces.Box:
-    """The box of flattened observations, or a sentence on why there is none."""
+def flat_space(space: gym.Space, what: str = "observations") -> gym.spaces.Box:
+    """The box of flattened observations or actions, or a sentence on why there is none."""
     if not space.is_np_flattenable:
         raise ValueError(
-            f"`env` must have observations of a fixed size, got {space}. Box, Discrete, "
+            f"`env` must have {what} of a fixed size, got {space}. Box, Discrete, "
             "MultiDiscrete, MultiBinary, and Dict or Tuple of these work; wrap the environment in "
-            "`gymnasium.wrappers.TransformObservation` to get one of them."
+            f"`gymnasium.wrappers.Transform{what.capitalize()[:-1]}` to get one of them."
         )
     flat = utils.flatten_space(space)
     assert isinstance(flat, gym.spaces.Box)
@@ -41,7 +39,33 @@ def flatten_batch(env: gym.vector.VectorEnv, observations: Any) -> Float[np.ndar
     return np.stack(rows)
 
 
-def remember(flat: np.ndarray, memory: tuple[Any, ...]) -> np.ndarray:
-    """Append the memory along the last axis, in float32."""
-    remembered = np.clip(np.stack(memory, axis=-1), -LARGEST, LARGEST).astype(np.float32)
-    return np.concatenate([flat, remembered], axis=-1)
+def flatten_any(space: gym.Space, observation: Any) -> tuple[Float[np.ndarray, "n d"], bool]:
+    """Observations of any space as rows, and whether it was a single one.
+
+    They are one observation, or a batch as a vector environment returns it.
+    """
+    if isinstance(space, gym.spaces.Discrete):
+        numbers = np.asarray(observation)
+        if numbers.ndim <= 1 and np.issubdtype(numbers.dtype, np.integer):
+            rows = [flatten(space, number) for number in numbers.ravel()]
+            return np.stack(rows), numbers.ndim == 0
+    elif space.contains(observation):
+        return flatten(space, observation)[None], True
+    else:
+        try:
+            batch = batch_space(space, len(_first_part(observation)))
+            rows = [flatten(space, part) for part in iterate(batch, observation)]
+            return np.stack(rows), False
+        except (TypeError, ValueError, KeyError, IndexError):
+            pass
+    raise ValueError(
+        f"`observation` must be one of {space}, or a batch of them as a vector environment returns "
+        f"it, got {observation!r}."
+    )
+
+
+def _first_part(observation: Any) -> Any:
+    while isinstance(observation, dict | tuple):
+        parts = observation.values() if isinstance(observation, dict) else observation
+        observation = next(iter(parts))
+    return observation

@@ -1,5 +1,6 @@
 """Trading an asset whose price returns to its mean."""
 
+import dataclasses
 from typing import NamedTuple
 
 import gymnasium as gym
@@ -9,8 +10,9 @@ import numpy as np
 from jax.typing import ArrayLike
 from jaxtyping import Array, Bool, Float, Int, Key
 
-from downside.envs._parameters import check_real, check_whole, real, whole
-from downside.envs.core import AbstractJaxEnv, Transition, real_array
+from downside.envs._parameters import check_flag, check_real, check_whole, flag, real, whole
+from downside.envs.actions import box, clip
+from downside.envs.core import AbstractJaxEnv, Action, StepResult, real_array
 from downside.envs.noise import mirrored_normals
 from downside.envs.prices import ornstein_uhlenbeck
 
@@ -42,10 +44,14 @@ class MeanReversion(AbstractJaxEnv[TradingState]):
     is $P_T$, the one after the last move (the text's $P_t$ at that place can only mean this one).
 
     ## Action Space
-    `Discrete(num_trades)`: action $i$ trades the $i$-th of `num_trades` amounts equally spaced from
-    `-max_trade` (sell) to `max_trade` (buy). With an `inventory_limit` the trades that would
-    break it are illegal: `action_mask`, and `info["action_mask"]` of the Gymnasium face, are zero
-    there, and an illegal trade that is asked for anyway is replaced by the nearest legal one.
+    With `continuous=True`: `Box` of shape (1,), the amount from `-max_trade` (sell) to `max_trade`
+    (buy). An `inventory_limit` narrows it to `action_bounds`; a trade beyond them is cut to them.
+
+    Otherwise `Discrete(num_trades)`: action $i$ trades the $i$-th of `num_trades` amounts equally
+    spaced from `-max_trade` (sell) to `max_trade` (buy). With an `inventory_limit` the trades that
+    would break it are illegal: `action_mask`, and `info["action_mask"]` of the Gymnasium
+    environment, are zero there, and an illegal trade that is asked for anyway is replaced by the
+    nearest legal one.
 
     ## Observation Space
     `Box` of shape (3,), float32:
@@ -95,6 +101,8 @@ class MeanReversion(AbstractJaxEnv[TradingState]):
     """Units held at the start."""
     inventory_limit: float | None = real(None)
     """Largest absolute inventory, or None for no limit."""
+    continuous: bool = flag(False)
+    """Whether any amount can be traded; `num_trades` then changes nothing."""
 
     def __check_init__(self):
         check_real("sigma", self.sigma, "The paper uses 1.0.", least=0.0)
@@ -108,9 +116,10 @@ class MeanReversion(AbstractJaxEnv[TradingState]):
         check_whole("periods", self.periods, "The paper uses 10.", least=1)
         check_real("maturity", self.maturity, "The paper uses 1.0.", above=0.0)
         check_real("initial_inventory", self.initial_inventory, "The paper uses 0.")
+        check_flag("continuous", self.continuous)
         if self.inventory_limit is not None:
             # Below these there would be states without a single legal trade.
-            smallest = float(np.abs(self.trades).min())
+            smallest = 0.0 if self.continuous else float(np.abs(self.trades).min())
             check_real(
                 "inventory_limit",
                 self.inventory_limit,
@@ -134,8 +143,22 @@ class MeanReversion(AbstractJaxEnv[TradingState]):
 
     @property
     def num_actions(self) -> int:
-        """The number of amounts."""
-        return self.num_trades
+        """The number of amounts; 0 if any amount can be traded."""
+        return 0 if self.continuous else self.num_trades
+
+    @property
+    def action_space(self) -> gym.spaces.Discrete | gym.spaces.Box:
+        """The numbers of the amounts, or the amounts themselves."""
+        if self.continuous:
+            return box(-self.max_trade, self.max_trade, 1)
+        return gym.spaces.Discrete(self.num_trades)
+
+    @property
+    def relaxed(self) -> "tuple[MeanReversion, Float[Array, 'A 1']] | None":
+        """The problem with `continuous` trades, and the amounts."""
+        if self.continuous:
+            return None
+        return dataclasses.replace(self, continuous=True), real_array(self.trades)[:, None]
 
     @property
     def horizon(self) -> int:
@@ -170,6 +193,10 @@ class MeanReversion(AbstractJaxEnv[TradingState]):
         """Standard normal variables, one from each of `count` equally likely ranges."""
         return mirrored_normals(key, count)
 
+    def mirrored(self, noise: Float[ArrayLike, "*shape"]) -> Float[Array, "*shape"]:
+        """The price moves the other way."""
+        return -real_array(noise)
+
     def next_price(
         self, price: Float[Array, "*shape"], noise: Float[ArrayLike, "*shape"]
     ) -> Float[Array, "*shape"]:
@@ -185,6 +212,8 @@ class MeanReversion(AbstractJaxEnv[TradingState]):
 
     def action_mask(self, state: TradingState) -> Bool[Array, " A"]:
         """The trades that keep the inventory within `inventory_limit`."""
+        if self.continuous:
+            return jnp.ones(0, dtype=bool)
         trades = real_array(self.trades)
         if self.inventory_limit is None:
             return jnp.ones_like(trades, dtype=bool)
@@ -192,27 +221,41 @@ class MeanReversion(AbstractJaxEnv[TradingState]):
         spacing = 2.0 * self.max_trade / (self.num_trades - 1)
         return jnp.abs(state.inventory + trades) <= self.inventory_limit + 1e-3 * spacing
 
+    def action_bounds(self, state: TradingState) -> tuple[Float[Array, " 1"], Float[Array, " 1"]]:
+        """The amounts that keep the inventory within `inventory_limit`."""
+        low, high = super().action_bounds(state)
+        if self.inventory_limit is None:
+            return low, high
+        sell = -self.inventory_limit - state.inventory
+        buy = self.inventory_limit - state.inventory
+        return clip(sell[None], low, high), clip(buy[None], low, high)
+
     def _nearest_legal(self, state: TradingState, action: Int[ArrayLike, ""]) -> Int[Array, ""]:
         # The legal trades are neighbours, so the nearest one is at one of their two ends.
         legal = self.action_mask(state)
         last = self.num_actions - 1 - jnp.argmax(legal[::-1])
         return jnp.clip(jnp.asarray(action), jnp.argmax(legal), last)
 
-    def transition(
-        self, state: TradingState, action: Int[ArrayLike, ""], noise: Float[ArrayLike, ""]
-    ) -> Transition:
-        """Trade at the current price; then the price moves."""
+    def _amount(self, state: TradingState, action: Action) -> Float[Array, ""]:
+        if self.continuous:
+            return clip(real_array(action), *self.action_bounds(state))[0]
         if self.inventory_limit is not None:
             action = self._nearest_legal(state, action)
-        trade = real_array(self.trades)[jnp.asarray(action)]
+        return real_array(self.trades)[jnp.asarray(action)]
+
+    def transition(
+        self, state: TradingState, action: Action, noise: Float[ArrayLike, ""]
+    ) -> StepResult:
+        """Trade at the current price; then the price moves."""
+        trade = self._amount(state, action)
         # Only rounding can carry the sum outside.
         bound = self.largest_inventory
-        inventory = jnp.clip(state.inventory + trade, -bound, bound)
+        inventory = clip(state.inventory + trade, -bound, bound)
         after = TradingState(self.next_price(state.price, noise), inventory, state.time + 1)
         done = after.time >= self.periods
         worth = inventory * after.price - self.terminal_penalty * inventory**2
         reward = -trade * state.price - self.cost * trade**2 + jnp.where(done, worth, 0.0)
-        return Transition(after, reward, done, jnp.zeros((), bool))
+        return StepResult(after, reward, done, jnp.zeros((), bool))
 
     def observe(self, state: TradingState) -> Float[Array, " 3"]:
         """Price, inventory and fraction of the periods that has passed."""

@@ -10,8 +10,8 @@ def geometric_brownian(
     price: Float[Array, "*shape"],
     noise: Float[Array, "*shape"],
     *,
-    drift: float,
-    sigma: float,
+    drift: float | Float[Array, "*shape"],
+    sigma: float | Float[Array, "*shape"],
     dt: float,
 ) -> Float[Array, "*shape"]:
     r"""A geometric Brownian motion after a time `dt`, without discretisation error.

@@ -8,10 +8,22 @@ from downside._names import did_you_mean
 from downside.envs.american_put import AmericanPut
 from downside.envs.cliff_walk import CliffWalk
 from downside.envs.core import AbstractJaxEnv
+from downside.envs.finite_problems import (
+    BettingGame,
+    DualCounterexample,
+    GamblersRuin,
+    Inventory,
+    MachineReplacement,
+    RiverSwim,
+)
+from downside.envs.hedging import Hedging
 from downside.envs.mean_reversion import MeanReversion
+from downside.envs.portfolio import Portfolio
 
+_FINITE = (MachineReplacement, GamblersRuin, Inventory, RiverSwim, BettingGame, DualCounterexample)
 PROBLEMS: Mapping[str, type[AbstractJaxEnv]] = {
-    problem.__name__: problem for problem in (AmericanPut, MeanReversion, CliffWalk)
+    problem.__name__: problem
+    for problem in (AmericanPut, MeanReversion, CliffWalk, Hedging, Portfolio, *_FINITE)
 }
 
 

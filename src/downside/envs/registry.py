@@ -1,6 +1,7 @@
 """The environments under their Gymnasium ids."""
 
 import dataclasses
+import importlib
 import inspect
 from typing import Any
 
@@ -8,14 +9,19 @@ import gymnasium as gym
 
 from downside._names import closest
 from downside._registration import JAX_IDS, LUNAR_ID
-from downside.envs.augment import JaxReturnAware, JaxTargetAware
 from downside.envs.core import AbstractJaxEnv
-from downside.envs.gymnasium_face import GymnasiumFace
+from downside.envs.gymnasium_env import GymnasiumEnv
+from downside.envs.gymnasium_vector_env import GymnasiumVectorEnv
 from downside.envs.lunar_lander import PARAMETERS, windy_lunar_lander
+from downside.envs.memory_env import JaxMemoryAware
 from downside.envs.problems import PROBLEMS, build
-from downside.envs.vector_face import GymnasiumVectorFace
-from downside.envs.vector_wrappers import VectorReturnAware, VectorTargetAware
-from downside.envs.wrappers import ReturnAware, TargetAware
+from downside.envs.vector_wrappers import VectorMemoryAware
+from downside.envs.wrappers import MemoryAware, ReturnAware, TargetAware
+
+
+class EnvironmentNotFoundError(ValueError):
+    """An id that no environment is registered under."""
+
 
 # Wrappers that leave the problem as it is.
 _HARMLESS = (
@@ -105,29 +111,44 @@ def make_jax(env: Any, **parameters: Any) -> AbstractJaxEnv | None:
 
 
 def _from_id(env_id: str, parameters: dict[str, Any]) -> AbstractJaxEnv | None:
-    name = env_id.rpartition(":")[2]  # Gymnasium's "module:id" imports the module first
+    name = env_id.rpartition(":")[2]
+    import_environment(env_id)
     if name in JAX_IDS:
         return build(JAX_IDS[name], parameters)
     if name in gym.registry:
         return None
-    ours = {one.removeprefix("downside/").removesuffix("-v0"): one for one in (*JAX_IDS, LUNAR_ID)}
+    ids = (*JAX_IDS, LUNAR_ID)
+    ours = {env_id.removeprefix("downside/").removesuffix("-v0"): env_id for env_id in ids}
     close = closest(name, (*ours.values(), *gym.registry)) or closest(name, ours)
     hint = f" Did you mean {ours.get(close, close)!r}?" if close else ""
-    raise ValueError(
+    raise EnvironmentNotFoundError(
         f"`env` must be the id of a registered environment, got {env_id!r}.{hint} "
         f"Ours are: {', '.join(ours.values())}."
     )
 
 
+def import_environment(env_id: str) -> None:
+    """Imports the module before the colon of `module:Id-v0`, as Gymnasium does."""
+    module, colon, _ = env_id.rpartition(":")
+    if not colon:
+        return
+    try:
+        importlib.import_module(module)
+    except ModuleNotFoundError as error:
+        if error.name not in (module, module.partition(".")[0]):
+            raise
+        raise ValueError(
+            f"`env` names the module {module!r}, which is neither in this folder nor among the "
+            f"installed packages, got {env_id!r}."
+        ) from error
+
+
 def _unwrap(env: gym.Env | gym.vector.VectorEnv) -> AbstractJaxEnv | None:
-    if isinstance(env, GymnasiumFace | GymnasiumVectorFace):
+    if isinstance(env, GymnasiumEnv | GymnasiumVectorEnv):
         return env.core
-    if isinstance(env, ReturnAware | VectorReturnAware):
+    if isinstance(env, MemoryAware | ReturnAware | TargetAware | VectorMemoryAware):
         inner = _unwrap(env.env)
-        return inner and JaxReturnAware(inner, env.memory.gamma, env.memory.reward_scale)
-    if isinstance(env, TargetAware | VectorTargetAware):
-        inner, memory = _unwrap(env.env), env.memory
-        return inner and JaxTargetAware(inner, memory.gamma, memory.target, memory.reward_scale)
+        return inner and JaxMemoryAware(inner, env.next_inputs, env.gamma, env.reward_scale)
     if isinstance(env, gym.wrappers.TimeLimit):
         inner = _unwrap(env.env)
         # A limit that the episode never reaches is no part of the problem.

@@ -8,10 +8,13 @@ import numpy as np
 from jaxtyping import UInt8
 
 from downside.envs.american_put import EXERCISE, AmericanPut
-from downside.envs.augment import JaxReturnAware, JaxTargetAware
 from downside.envs.cliff_walk import CliffWalk
 from downside.envs.core import AbstractJaxEnv
+from downside.envs.finite_problems import AbstractTabulated
+from downside.envs.hedging import Hedging
 from downside.envs.mean_reversion import MeanReversion
+from downside.envs.memory_env import JaxMemoryAware
+from downside.envs.portfolio import Portfolio
 
 _INK, _MUTED, _PRICE, _SELL, _BUY = "#222222", "#9aa0a6", "#2b6cb0", "#c0392b", "#2f855a"
 _GROUND, _CLIFF = "#efe9dc", "#3d3a36"
@@ -21,8 +24,8 @@ class Moment(NamedTuple):
     """One entry of an episode's history: how a state was reached."""
 
     state: Any
-    action: int | None
-    """The action that led here; None at the start."""
+    action: Any
+    """The action that led here, a number or a vector; None at the start."""
     reward: float
     """The reward on the way here; 0 at the start."""
 
@@ -40,17 +43,23 @@ def picture(core: AbstractJaxEnv, history: Sequence[Moment]) -> UInt8[np.ndarray
 @functools.singledispatch
 def text(core: AbstractJaxEnv, history: Sequence[Moment]) -> str:
     """The episode as text: one line per step, unless there is something better to show."""
-    lines = [f"{'action':>6} {'reward':>9}  observation"]
-    for moment in history:
-        action = "" if moment.action is None else moment.action
-        seen = np.array2string(np.asarray(core.observe(moment.state)), precision=3)
-        lines.append(f"{action:>6} {moment.reward:>9.3f}  {seen}")
+    actions = ["action", *(_action_text(moment.action) for moment in history)]
+    width = max(len(action) for action in actions)
+    lines = [f"{actions[0]:>{width}} {'reward':>9}  observation"]
+    for action, moment in zip(actions[1:], history, strict=True):
+        observation = np.array2string(np.asarray(core.observe(moment.state)), precision=3)
+        lines.append(f"{action:>{width}} {moment.reward:>9.3f}  {observation}")
     return "\n".join(lines)
 
 
-@picture.register(JaxReturnAware)
-@picture.register(JaxTargetAware)
-def _(core: JaxReturnAware | JaxTargetAware, history: Sequence[Moment]):
+def _action_text(action: Any) -> str:
+    if action is None:
+        return ""
+    return np.array2string(action, precision=3) if np.ndim(action) else str(action)
+
+
+@picture.register
+def _(core: JaxMemoryAware, history: Sequence[Moment]):
     inside = [moment._replace(state=moment.state.inner) for moment in history]
     return picture(core.env, inside)
 
@@ -101,9 +110,54 @@ def _(core: MeanReversion, history: Sequence[Moment]):
     above.set_title(f"Mean reversion: sum of rewards {total:.3f}", loc="left")
     above.set(ylabel="price")
     below.axhline(0.0, color=_INK, linewidth=0.8)
-    # The holding between two times is the one after the trade at the first of them.
-    below.step(times, np.append(inventory[1:], inventory[-1]), where="post", color=_PRICE)
+    _holdings(below, times, inventory, _PRICE, "inventory")
     below.set(xlabel="time", ylabel="inventory")
+    below.set_xlim(-0.02 * core.maturity, 1.02 * core.maturity)
+    return _pixels(figure)
+
+
+@picture.register
+def _(core: Hedging, history: Sequence[Moment]):
+    prices = np.array([float(moment.state.price) for moment in history])
+    held = np.array([moment.state.positions for moment in history])
+    times = np.array([int(moment.state.time) for moment in history]) * core.dt
+    total = sum(moment.reward for moment in history)
+
+    figure, (above, below) = _figure(2)
+    _level(above, core.strike, "strike")
+    above.plot(times, prices, color=_PRICE)
+    if core.option == "lookback":
+        highest = [float(moment.state.highest) for moment in history]
+        above.plot(times, highest, color=_MUTED, linestyle=":")
+    above.set_title(f"Hedging a {core.option}: profit so far {total:.3f}", loc="left")
+    above.set(ylabel="price")
+    below.axhline(0.0, color=_INK, linewidth=0.8)
+    _holdings(below, times, held[:, 0], _PRICE, "stock")
+    if core.swap:
+        _holdings(below, times, held[:, 1] / core.max_swaps, _SELL, f"swaps / {core.max_swaps:g}")
+        below.legend(frameon=False, fontsize=8)
+    below.set(xlabel="time", ylabel="position")
+    below.set_xlim(-0.02 * core.maturity, 1.02 * core.maturity)
+    return _pixels(figure)
+
+
+@picture.register
+def _(core: Portfolio, history: Sequence[Moment]):
+    wealth = np.array([float(moment.state.wealth) for moment in history])
+    times = np.array([int(moment.state.time) for moment in history]) * core.dt
+    # The weights after each trade: those that are seen have drifted since.
+    chosen = [np.asarray(core.weights(moment.action)) for moment in history[1:]]
+    chosen = np.array([*chosen, history[-1].state.weights])
+
+    figure, (above, below) = _figure(2)
+    _level(above, 1.0, "start")
+    above.plot(times, wealth, color=_PRICE)
+    above.set_title(f"Portfolio: wealth {wealth[-1]:.3f}", loc="left")
+    above.set(ylabel="wealth")
+    for i in range(core.num_assets):
+        below.step(times, chosen[:, i], where="post", color=f"C{i}", label=f"asset {i}")
+    below.legend(frameon=False, fontsize=8, ncols=core.num_assets)
+    below.set(xlabel="time", ylabel="weight", ylim=(-0.05, 1.05))
     below.set_xlim(-0.02 * core.maturity, 1.02 * core.maturity)
     return _pixels(figure)
 
@@ -140,6 +194,19 @@ def _(core: CliffWalk, history: Sequence[Moment]):
     return "\n".join(" ".join(row) for row in grid.reshape(core.rows, core.columns))
 
 
+@picture.register
+def _(core: AbstractTabulated, history: Sequence[Moment]):
+    states = [int(moment.state.number) for moment in history]
+    earned = np.cumsum([moment.reward for moment in history])
+    figure, (upper, lower) = _figure(2)
+    upper.plot(states, color=_PRICE, marker="o", markersize=4)
+    upper.set(ylabel="state", ylim=(-0.5, core.tables.num_states - 0.5))
+    upper.set_title(f"step {len(history) - 1}, rewards add up to {earned[-1]:.4g}", loc="left")
+    lower.step(range(len(earned)), earned, where="post", color=_BUY)
+    lower.set(xlabel="step", ylabel="rewards so far")
+    return _pixels(figure)
+
+
 def _figure(panels: int) -> tuple[Any, Any]:
     from matplotlib.figure import Figure
 
@@ -149,6 +216,11 @@ def _figure(panels: int) -> tuple[Any, Any]:
     for axis in axes:
         axis.spines[["top", "right"]].set_visible(False)
     return figure, axes
+
+
+def _holdings(axis: Any, times: np.ndarray, held: np.ndarray, color: str, label: str) -> None:
+    # The holding between two times is the one after the trade at the first of them.
+    axis.step(times, np.append(held[1:], held[-1]), where="post", color=color, label=label)
 
 
 def _level(axis: Any, height: float, name: str) -> None:

@@ -12,7 +12,7 @@ from jaxtyping import Array, Bool, Float, Int, Key
 
 from downside.envs._outcomes import Outcomes, as_horizon, pack_outcomes
 from downside.envs._parameters import whole
-from downside.envs.core import AbstractJaxEnv, Transition, real_array
+from downside.envs.core import AbstractJaxEnv, StepResult, real_array
 from downside.envs.noise import mirrored_uniforms
 
 
@@ -151,7 +151,7 @@ class Tabular(AbstractJaxEnv[TabularState]):
 
     def transition(
         self, state: TabularState, action: Int[ArrayLike, ""], noise: Float[ArrayLike, ""]
-    ) -> Transition:
+    ) -> StepResult:
         """The outcome that the noise picks."""
         legal = self.action_mask(state)
         action = jnp.where(legal[jnp.asarray(action)], action, jnp.argmax(legal))
@@ -168,14 +168,14 @@ class Tabular(AbstractJaxEnv[TabularState]):
         late = jnp.zeros((), bool) if self.horizon is None else time >= self.horizon
         if self.time_in_observation:
             terminated, late = terminated | late, jnp.zeros((), bool)
-        return Transition(TabularState(number, time), reward, terminated, late & ~terminated)
+        return StepResult(TabularState(number, time), reward, terminated, late & ~terminated)
 
     def observe(self, state: TabularState) -> Float[Array, " d"]:
         """The state as a one-hot vector, and the fraction of time if it is observed."""
-        seen = jax.nn.one_hot(state.number, self.num_states, dtype=jnp.float32)
+        marks = jax.nn.one_hot(state.number, self.num_states, dtype=jnp.float32)
         if self.horizon is None or not self.time_in_observation:
-            return seen
-        return jnp.append(seen, (state.time / self.horizon).astype(jnp.float32))
+            return marks
+        return jnp.append(marks, (state.time / self.horizon).astype(jnp.float32))
 
 
 def _thresholds(probabilities: Float[np.ndarray, "S A K"]) -> Float[np.ndarray, "S A K"]:

@@ -1,7 +1,7 @@
 """Wrappers that make any Gymnasium vector environment remember what it has earned."""
 
 from collections.abc import Callable
-from typing import Any, Generic, TypeVar
+from typing import Any
 
 import gymnasium as gym
 import numpy as np
@@ -9,33 +9,53 @@ from gymnasium.vector import AutoresetMode, VectorEnv, VectorWrapper
 from gymnasium.vector.utils import batch_space
 from jaxtyping import Bool, Float
 
-from downside.envs.augment import append_to_box
-from downside.envs.flatten import flat_space, flatten, flatten_batch, remember
-from downside.envs.memory import Memory, ReturnMemory, TargetMemory
-from downside.envs.vector_face import reset_mask
+from downside.envs.flatten import flat_space, flatten, flatten_batch
+from downside.envs.gymnasium_vector_env import reset_mask
+from downside.envs.memory import (
+    AbstractMemoryInput,
+    Memory,
+    ReturnInput,
+    TargetInput,
+    append,
+    append_memory,
+    check_memory,
+)
+from downside.envs.memory_env import append_to_box
 
-_Memory = TypeVar("_Memory", bound=Memory)
 
+class VectorMemoryAware(VectorWrapper[np.ndarray, Any, Any, Any, np.ndarray]):
+    """Appends what `inputs` shows of the memory to the flattened observations.
 
-class _VectorAware(VectorWrapper[np.ndarray, Any, Any, Any, np.ndarray], Generic[_Memory]):
-    """Appends a memory of the rewards to the flattened observations."""
+    It is correct in every autoreset mode:
 
-    memory: _Memory
+    - NEXT_STEP: the last observation of an episode carries the memory after its last reward; the
+      step that follows it, which only resets, returns the memory of a new episode.
+    - SAME_STEP: the last observation, in `infos["final_obs"]`, carries it; the returned
+      observation belongs to the next episode.
+    - DISABLED: it is kept until `reset`, with or without `options["reset_mask"]`.
+    """
 
-    def __init__(self, env: VectorEnv, memory: _Memory):
+    def __init__(
+        self,
+        env: VectorEnv,
+        inputs: AbstractMemoryInput,
+        gamma: float,
+        *,
+        reward_scale: float = 1.0,
+    ):
+        """Wrap `env`; the arguments are those of `MemoryAware`."""
+        check_memory(gamma, reward_scale)
         super().__init__(env)
-        self.memory = memory
+        self.inputs, self.gamma, self.reward_scale = inputs, gamma, reward_scale
+        self.next_inputs = inputs
+        """What is shown in the episodes that start from now on."""
         self._mode = autoreset_mode(env)
         flat = flat_space(env.single_observation_space)
-        self.single_observation_space = append_to_box(flat, memory)
+        self.single_observation_space = append_to_box(flat, inputs.low, inputs.high)
         self.observation_space = batch_space(self.single_observation_space, self.num_envs)
-        self._now = self._fresh()
+        self.memory = Memory.initial(self.num_envs)
+        """(s, c) of each environment after its last reward."""
         self._over = np.zeros(self.num_envs, bool)
-
-    @property
-    def reward_scale(self) -> float:
-        """What rewards are multiplied by on their way into the memory."""
-        return self.memory.reward_scale
 
     def reset(
         self, *, seed: Any = None, options: dict[str, Any] | None = None
@@ -52,7 +72,8 @@ class _VectorAware(VectorWrapper[np.ndarray, Any, Any, Any, np.ndarray], Generic
         observations, rewards, terminated, truncated, infos = self.env.step(actions)
         done = np.logical_or(terminated, truncated)
         before = self._over  # with NEXT_STEP, these copies have just been reset, not stepped
-        self._now = self.memory.update(self._now, np.asarray(rewards, np.float64))
+        paid = self.reward_scale * np.asarray(rewards, np.float64)
+        self.memory = self.memory.update(paid, self.gamma)
         if self._mode is AutoresetMode.NEXT_STEP:
             self._restart(before)
             self._over = done
@@ -61,48 +82,43 @@ class _VectorAware(VectorWrapper[np.ndarray, Any, Any, Any, np.ndarray], Generic
             self._restart(done)
         return self._observe(observations), rewards, terminated, truncated, infos
 
-    def _fresh(self) -> tuple[np.ndarray, ...]:
-        return tuple(np.full(self.num_envs, one, np.float64) for one in self.memory.initial)
-
     def _restart(self, chosen: Bool[np.ndarray, " n"]) -> None:
-        pairs = zip(self._fresh(), self._now, strict=True)
-        self._now = tuple(np.where(chosen, new, old) for new, old in pairs)
+        self.memory = self.memory.reset_where(chosen)
         self._over = self._over & ~chosen
 
     def _observe(self, observations: Any) -> Float[np.ndarray, "n d"]:
-        return remember(flatten_batch(self.env, observations), self._now)
+        return append_memory(flatten_batch(self.env, observations), self.memory, self.inputs)
 
     def _final(self, i: int, last: Any) -> Float[np.ndarray, " d"]:
-        """A last observation, flat and followed by its own memory."""
+        """A last observation, flat and followed by its memory."""
         flat = flatten(self.env.single_observation_space, last)
-        return remember(flat, tuple(one[i] for one in self._now))
+        return append(flat, tuple(values[i] for values in self.inputs.show(self.memory)))
 
 
-class VectorReturnAware(_VectorAware[ReturnMemory]):
-    """`ReturnAware` for a vector environment, correct in every autoreset mode.
-
-    - NEXT_STEP: the last observation of an episode carries the s and c after its last reward; the
-      step that follows it, which only resets, returns s = 0 and c = 1.
-    - SAME_STEP: the last observation, in `infos["final_obs"]`, carries them; the returned
-      observation belongs to the next episode and has s = 0 and c = 1.
-    - DISABLED: they are kept until `reset`, with or without `options["reset_mask"]`.
-    """
+class VectorReturnAware(VectorMemoryAware):
+    """`ReturnAware` for a vector environment; for autoreset see `VectorMemoryAware`."""
 
     def __init__(self, env: VectorEnv, gamma: float, *, reward_scale: float = 1.0):
         """Wrap `env`; the arguments are those of `ReturnAware`."""
-        super().__init__(env, ReturnMemory(gamma, reward_scale))
+        super().__init__(env, ReturnInput(), gamma, reward_scale=reward_scale)
 
 
-class VectorTargetAware(_VectorAware[TargetMemory]):
-    """`TargetAware` for a vector environment; for autoreset see `VectorReturnAware`."""
+class VectorTargetAware(VectorMemoryAware):
+    """`TargetAware` for a vector environment; for autoreset see `VectorMemoryAware`."""
 
     def __init__(self, env: VectorEnv, gamma: float, b: float, *, reward_scale: float = 1.0):
         """Wrap `env`; the arguments are those of `TargetAware`."""
-        super().__init__(env, TargetMemory(gamma, b, reward_scale))
+        super().__init__(env, TargetInput(b), gamma, reward_scale=reward_scale)
 
     def set_target(self, b: float) -> None:
         """Use another target for the episodes that start from now on."""
-        self.memory = TargetMemory(self.memory.gamma, b, self.memory.reward_scale)
+        self.next_inputs = TargetInput(b)
+
+    def _restart(self, chosen: Bool[np.ndarray, " n"]) -> None:
+        start = Memory.initial(self.num_envs)  # what is missing at the start is the target
+        (targets,), (new,) = self.inputs.show(start), self.next_inputs.show(start)
+        self.inputs = TargetInput(np.where(chosen, new, targets))
+        super()._restart(chosen)
 
 
 def reset_some(

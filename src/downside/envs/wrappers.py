@@ -1,64 +1,94 @@
 """Wrappers that make any Gymnasium environment remember what it has earned."""
 
-from typing import Any, Generic, TypeVar, overload
+from typing import Any, overload
 
 import gymnasium as gym
 import numpy as np
 from gymnasium.vector import VectorEnv
 from jaxtyping import Float
 
-from downside.envs.augment import JaxReturnAware, JaxTargetAware, append_to_box
-from downside.envs.core import AbstractJaxEnv
-from downside.envs.flatten import flat_space, flatten, remember
-from downside.envs.memory import Memory, ReturnMemory, TargetMemory
-from downside.envs.vector_wrappers import VectorReturnAware, VectorTargetAware
+from downside.envs.core import AbstractJaxEnv, real_array
+from downside.envs.flatten import flat_space, flatten
+from downside.envs.memory import (
+    AbstractMemoryInput,
+    Memory,
+    ReturnInput,
+    TargetInput,
+    append_memory,
+    check_memory,
+)
+from downside.envs.memory_env import JaxMemoryAware, append_to_box
+from downside.envs.vector_wrappers import VectorMemoryAware, VectorReturnAware, VectorTargetAware
 
-_Memory = TypeVar("_Memory", bound=Memory)
 
+class _MemoryAware(gym.Wrapper[np.ndarray, Any, Any, Any], gym.utils.RecordConstructorArgs):
+    """Appends what is shown of the memory to the flattened observation."""
 
-class _Aware(
-    gym.Wrapper[np.ndarray, Any, Any, Any], gym.utils.RecordConstructorArgs, Generic[_Memory]
-):
-    """Appends a memory of the rewards to the flattened observation."""
-
-    memory: _Memory
-
-    def __init__(self, env: gym.Env, memory: _Memory):
+    def __init__(
+        self, env: gym.Env, inputs: AbstractMemoryInput, gamma: float, reward_scale: float
+    ):
         if not isinstance(env, gym.Env):
             raise TypeError(
                 "`env` must be a Gymnasium environment, a vector of them or an AbstractJaxEnv, got "
                 f"{env!r}. `gymnasium.make` gives one from an id."
             )
+        check_memory(gamma, reward_scale)
         super().__init__(env)
-        self.memory = memory
+        self.inputs, self.gamma, self.reward_scale = inputs, gamma, reward_scale
+        self.next_inputs = inputs
+        """What is shown from the next episode on."""
         self._inner_space = env.observation_space
-        self.observation_space = append_to_box(flat_space(env.observation_space), memory)
-        self._now: tuple[Any, ...] = memory.initial
-
-    @property
-    def reward_scale(self) -> float:
-        """What rewards are multiplied by on their way into the memory."""
-        return self.memory.reward_scale
+        flat = flat_space(env.observation_space)
+        self.observation_space = append_to_box(flat, inputs.low, inputs.high)
+        self.memory = Memory.initial()
+        """(s, c) after the last reward."""
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Float[np.ndarray, " d"], dict[str, Any]]:
         """Start an episode with a fresh memory."""
         observation, info = self.env.reset(seed=seed, options=options)
-        self._now = self.memory.initial
+        self.memory, self.inputs = Memory.initial(), self.next_inputs
         return self._observe(observation), info
 
     def step(self, action: Any) -> tuple[Float[np.ndarray, " d"], Any, bool, bool, dict[str, Any]]:
         """Act; the reward goes into the memory and is returned as it is."""
         observation, reward, terminated, truncated, info = self.env.step(action)
-        self._now = self.memory.update(self._now, float(reward))
+        self.memory = self.memory.update(self.reward_scale * float(reward), self.gamma)
         return self._observe(observation), reward, terminated, truncated, info
 
     def _observe(self, observation: Any) -> Float[np.ndarray, " d"]:
-        return remember(flatten(self._inner_space, observation), self._now)
+        return append_memory(flatten(self._inner_space, observation), self.memory, self.inputs)
 
 
-class ReturnAware(_Aware[ReturnMemory]):
+class MemoryAware(_MemoryAware):
+    """Appends what `inputs` shows of the memory: what `agent.wrap` does for any agent.
+
+    Calling it on a `VectorEnv` gives a `VectorMemoryAware`, on an environment written in JAX a
+    `JaxMemoryAware`.
+    """
+
+    def __new__(cls, env: Any, inputs: AbstractMemoryInput, gamma: float) -> Any:
+        """Choose the version for the kind of environment."""
+        if isinstance(env, VectorEnv):
+            return VectorMemoryAware(env, inputs, gamma)
+        if isinstance(env, AbstractJaxEnv):
+            return JaxMemoryAware(env, inputs, gamma)
+        return super().__new__(cls)
+
+    def __init__(self, env: gym.Env, inputs: AbstractMemoryInput, gamma: float):
+        """Wrap `env`.
+
+        Args:
+            env: A `gymnasium.Env`, a `VectorEnv` or an `AbstractJaxEnv`.
+            inputs: What of the memory is shown.
+            gamma: Discount γ, in (0, 1].
+        """
+        gym.utils.RecordConstructorArgs.__init__(self, inputs=inputs, gamma=gamma)
+        super().__init__(env, inputs, gamma, 1.0)
+
+
+class ReturnAware(_MemoryAware):
     r"""Appends (s, c) to the observation: the discounted return so far and the next discount.
 
     $s' = s + c\, k r$ and $c' = \gamma c$ from $(0, 1)$, with $\gamma$ = `gamma` and
@@ -72,7 +102,7 @@ class ReturnAware(_Aware[ReturnMemory]):
     rewards by the same number, for which there is `env.get_wrapper_attr("reward_scale")`.
 
     Calling it on a `VectorEnv` gives a `VectorReturnAware`, on an environment written in JAX a
-    `JaxReturnAware`.
+    `JaxMemoryAware`.
     """
 
     @overload
@@ -82,7 +112,7 @@ class ReturnAware(_Aware[ReturnMemory]):
     @overload
     def __new__(
         cls, env: AbstractJaxEnv, gamma: float, *, reward_scale: float = 1.0
-    ) -> JaxReturnAware: ...
+    ) -> JaxMemoryAware: ...
     @overload
     def __new__(cls, env: gym.Env, gamma: float, *, reward_scale: float = 1.0) -> "ReturnAware": ...
     def __new__(cls, *args: Any, **kwargs: Any) -> Any:
@@ -91,7 +121,7 @@ class ReturnAware(_Aware[ReturnMemory]):
         if isinstance(env, VectorEnv):
             return VectorReturnAware(*args, **kwargs)
         if isinstance(env, AbstractJaxEnv):
-            return JaxReturnAware(*args, **kwargs)
+            return _return_aware(*args, **kwargs)
         return super().__new__(cls)
 
     def __init__(self, env: gym.Env, gamma: float, *, reward_scale: float = 1.0):
@@ -103,10 +133,10 @@ class ReturnAware(_Aware[ReturnMemory]):
             reward_scale: What rewards are multiplied by on their way into s.
         """
         gym.utils.RecordConstructorArgs.__init__(self, gamma=gamma, reward_scale=reward_scale)
-        super().__init__(env, ReturnMemory(gamma, reward_scale))
+        super().__init__(env, ReturnInput(), gamma, reward_scale)
 
 
-class TargetAware(_Aware[TargetMemory]):
+class TargetAware(_MemoryAware):
     r"""Appends b to the observation: the return that is still missing to a target.
 
     $b' = (b - k r)/\gamma$ from `b`, with $\gamma$ = `gamma` and $k$ = `reward_scale`: the
@@ -114,7 +144,7 @@ class TargetAware(_Aware[TargetMemory]):
     `ReturnAware`.
 
     Calling it on a `VectorEnv` gives a `VectorTargetAware`, on an environment written in JAX a
-    `JaxTargetAware`.
+    `JaxMemoryAware`.
     """
 
     @overload
@@ -124,7 +154,7 @@ class TargetAware(_Aware[TargetMemory]):
     @overload
     def __new__(
         cls, env: AbstractJaxEnv, gamma: float, b: float, *, reward_scale: float = 1.0
-    ) -> JaxTargetAware: ...
+    ) -> JaxMemoryAware: ...
     @overload
     def __new__(
         cls, env: gym.Env, gamma: float, b: float, *, reward_scale: float = 1.0
@@ -135,7 +165,7 @@ class TargetAware(_Aware[TargetMemory]):
         if isinstance(env, VectorEnv):
             return VectorTargetAware(*args, **kwargs)
         if isinstance(env, AbstractJaxEnv):
-            return JaxTargetAware(*args, **kwargs)
+            return _target_aware(*args, **kwargs)
         return super().__new__(cls)
 
     def __init__(self, env: gym.Env, gamma: float, b: float, *, reward_scale: float = 1.0):
@@ -148,8 +178,22 @@ class TargetAware(_Aware[TargetMemory]):
             reward_scale: What rewards are multiplied by on their way into b.
         """
         gym.utils.RecordConstructorArgs.__init__(self, gamma=gamma, b=b, reward_scale=reward_scale)
-        super().__init__(env, TargetMemory(gamma, b, reward_scale))
+        super().__init__(env, TargetInput(b), gamma, reward_scale)
 
     def set_target(self, b: float) -> None:
         """Use another target from the next episode on."""
-        self.memory = TargetMemory(self.memory.gamma, b, self.memory.reward_scale)
+        self.next_inputs = TargetInput(b)
+
+
+def _return_aware(
+    env: AbstractJaxEnv, gamma: float, *, reward_scale: float = 1.0
+) -> JaxMemoryAware:
+    return JaxMemoryAware(env, ReturnInput(), gamma, reward_scale)
+
+
+def _target_aware(
+    env: AbstractJaxEnv, gamma: float, b: Any, *, reward_scale: float = 1.0
+) -> JaxMemoryAware:
+    # As an array, so that another target compiles nothing anew.
+    inputs = TargetInput(real_array(TargetInput(b).target))
+    return JaxMemoryAware(env, inputs, gamma, reward_scale)

@@ -1,4 +1,4 @@
-"""Returns of policies, what they are worth with confidence intervals, and comparisons of them."""
+"""Returns of policies, their values with confidence intervals, and comparisons."""
 
 from downside.evaluation.comparison import Difference, compare
 from downside.evaluation.episodes import Evaluation, Interval, Simulated, evaluate

@@ -16,8 +16,9 @@ from downside.evaluation.bootstrap import (
     resample,
     stream,
 )
-from downside.evaluation.episodes import Evaluation
+from downside.evaluation.episodes import Evaluation, Simulated, evaluate
 from downside.evaluation.seeds import difference_interval, mean_interval
+from downside.exact import Plan
 from downside.risk import AbstractSpectralRisk, as_risk
 
 
@@ -52,8 +53,8 @@ class Difference:
 
 
 def compare(
-    first: Evaluation | Sequence[Evaluation],
-    second: Evaluation | Sequence[Evaluation],
+    first: Evaluation | Simulated | Plan | Sequence[Evaluation],
+    second: Evaluation | Simulated | Plan | Sequence[Evaluation],
     risk: AbstractSpectralRisk | str,
     *,
     confidence: float = 0.95,
@@ -64,30 +65,32 @@ def compare(
     """The difference in value between two policies or two algorithms, with a bootstrap interval.
 
     Two evaluations compare two *policies*. Where episode i of both ran under the same noise (one
-    seed, one length, both `aligned`) the episodes are resampled in pairs, otherwise on their own.
+    seed, one length, both `aligned`) the episodes are resampled in pairs, otherwise independently.
+    An agent, a plan or a baseline in the place of an evaluation is evaluated as `evaluate` does it.
 
-    Two lists of evaluations, one for each training seed, compare two *algorithms*: the difference
-    of the mean values over seeds, and seeds are resampled, for that is what varies between
-    trainings. What few seeds cannot know of their own spread is made up for as Student's t does, so
-    that an interval of 95% is one with three seeds too, and wide.
+    Two lists of evaluations, one for each training seed, compare two *algorithms* by their mean
+    values over seeds. Then seeds are resampled, because they are what varies between trainings.
+    Intervals are widened by Student's t, so that coverage holds with few seeds.
 
     Arguments:
-        first: an evaluation, or one for each of at least two training seeds.
+        first: an evaluation or what can be evaluated, or one evaluation for each of at least two
+            training seeds.
         second: what to compare it with, of the same kind.
         risk: the measure, or its text.
         confidence: the share of such intervals that hold the true difference.
         resamples: how many times episodes or seeds are drawn anew.
         seed: of these draws.
-        paired_seeds: whether the i-th training of both has something in common, such as its
-            environment or its first weights, so that seeds are to be resampled in pairs.
+        paired_seeds: whether to resample seeds in pairs, because the i-th training of both has
+            something in common, such as its environment or its first weights.
     """
     risk, confidence = as_risk(risk), check_confidence(confidence)
     resamples = check_resamples(resamples)
+    first, second = _evaluated(first), _evaluated(second)
     if isinstance(first, Evaluation) and isinstance(second, Evaluation):
         if paired_seeds:
             raise ValueError(
                 "`paired_seeds` must be False for two single evaluations, got True. Episodes are "
-                "paired by themselves where that is right; for training seeds pass two lists."
+                "paired automatically where that is right; for training seeds pass two lists."
             )
         value = first.value(risk) - second.value(risk)
         paired = _same_noise(first, second)
@@ -101,6 +104,11 @@ def compare(
     return Difference(
         value=value, low=low, high=high, method=method, risk=str(risk), confidence=confidence
     )
+
+
+def _evaluated(subject: Any) -> Any:
+    can_be = isinstance(subject, Simulated | Plan) and not isinstance(subject, type)
+    return evaluate(subject) if can_be else subject
 
 
 def _same_noise(first: Evaluation, second: Evaluation) -> bool:
@@ -135,7 +143,7 @@ def _seed_values(
 ) -> Float[np.ndarray, " seeds"]:
     """The value of each training seed."""
     many = isinstance(evaluations, Sequence)
-    if not many or not all(isinstance(one, Evaluation) for one in list(evaluations)):
+    if not many or not all(isinstance(entry, Evaluation) for entry in list(evaluations)):
         raise TypeError(
             f"`first` and `second` must be two evaluations, or two lists with an evaluation for "
             f"each training seed, got {evaluations!r} as `{name}`. Make them with ds.evaluate."
@@ -145,7 +153,7 @@ def _seed_values(
             f"`{name}` must hold the evaluations of at least 2 training seeds, got "
             f"{len(evaluations)}. To compare two policies, pass the evaluations without a list."
         )
-    return np.array([one.value(risk) for one in evaluations])
+    return np.array([evaluation.value(risk) for evaluation in evaluations])
 
 
 def _seed_interval(

@@ -1,4 +1,4 @@
-"""Policy -> episode returns -> risk values with confidence intervals."""
+"""From a policy to episode returns, and to risk values with confidence intervals."""
 
 import dataclasses
 import functools
@@ -34,10 +34,10 @@ _EPISODES = 100_000
 
 @runtime_checkable
 class Simulated(Protocol):
-    """What can be evaluated: anything that can say what its episodes return.
+    """What can be evaluated: anything that can simulate the returns of its episodes.
 
-    If it also has an attribute `aligned` that is True, it promises that the noise of episode i
-    comes from the seed and i alone, not from what other episodes did; see `Evaluation.aligned`.
+    If it has an attribute `aligned` that is True, the noise of episode i depends on the seed and i
+    alone, not on other episodes; see `Evaluation.aligned`.
     """
 
     def simulate_returns(self, episodes: int, seed: int) -> Float[np.ndarray, " episodes"]:
@@ -56,7 +56,7 @@ class Interval(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class Evaluation:
-    """What the episodes of one policy returned, and what that is worth to any risk measure."""
+    """The returns of one policy's episodes, and their value by any risk measure."""
 
     returns: Float[np.ndarray, " episodes"]
     """The discounted return of each episode."""
@@ -66,8 +66,8 @@ class Evaluation:
     label: str = ""
     """What was evaluated."""
     aligned: bool = False
-    """Whether the noise of episode i comes from `seed` and i alone: then two evaluations with one
-    seed ran under the same noise, episode by episode, and `compare` makes use of it."""
+    """Whether the noise of episode i depends on `seed` and i alone. Two evaluations with the same
+    seed then have the same noise, episode by episode, and `compare` makes use of it."""
 
     def __post_init__(self):
         returns = np.asarray(as_floats(self.returns, "returns"))
@@ -122,13 +122,13 @@ class Evaluation:
     ) -> Interval:
         """The percentile bootstrap interval of `value`, over episodes.
 
-        It knows no return worse than the worst episode, so it is too narrow where only a few
+        It contains no return below the worst episode, so it is too narrow where only a few
         episodes lie in the tail: see `tail_count`. It says nothing about other training seeds.
 
         Arguments:
             risk: the measure, or its text.
             confidence: the share of such intervals that hold the true value.
-            resamples: how many times the episodes are drawn anew.
+            resamples: how many times the episodes are resampled.
             seed: of these draws.
         """
         return self._intervals([as_risk(risk)], confidence, resamples, seed)[0]
@@ -143,14 +143,14 @@ class Evaluation:
         values: list[list[np.ndarray]] = [[] for _ in risks]
         for counts in resample(len(self), resamples, stream(seed, "episodes")):
             drawn = np.cumsum(counts, axis=1)
-            for own, table in zip(values, tables, strict=True):
-                own.append(self._ranked.values(table, drawn))
-        return [Interval(*middle(np.concatenate(own), confidence)) for own in values]
+            for column, table in zip(values, tables, strict=True):
+                column.append(self._ranked.values(table, drawn))
+        return [Interval(*middle(np.concatenate(column), confidence)) for column in values]
 
     def tail_count(self, risk: AbstractSpectralRisk | str) -> int:
-        r"""How many episodes lie in the part of the distribution that the measure mainly looks at.
+        r"""How many episodes lie in the part of the distribution that matters most to the measure.
 
-        For a finite sum of CVaRs that is the worst share of the smallest level $\alpha$:
+        For a finite sum of CVaRs this is the worst share of the smallest level $\alpha$:
         $\lceil \alpha n \rceil$ of n episodes. For any other spectrum it is Kish's effective number
         of episodes $1 / \sum_i w_i^2$ with the `quantile_weights` $w_i$, about
         $n / \int_0^1 \phi(u)^2\, du$ and never above n; of CVaR it would be $\alpha n$ too.
@@ -190,7 +190,7 @@ class Evaluation:
 
     def plot(self, risk: AbstractSpectralRisk | str) -> "Figure":
         """The returns with the measure's value marked, and its spectrum beside them: for papers."""
-        from downside.evaluation.picture import draw
+        from downside.evaluation.plotting import draw
 
         return draw(self, as_risk(risk))
 
@@ -220,23 +220,23 @@ def evaluate(
     seed: int = 1,
     label: str | None = None,
 ) -> Evaluation:
-    """Runs a policy for so many episodes under fresh noise.
+    """Plays many episodes of a policy under fresh noise.
 
     Arguments:
-        subject: an agent, a plan that `solve` made, or anything with a method
+        subject: an agent, a plan made by `solve`, or anything with a method
             `simulate_returns(episodes, seed)`.
         episodes: how many; a measure that looks at the worst 1% sees one in a hundred of them. By
             default 100,000, and 1,000 for an agent whose environment is not written in JAX.
         seed: of the noise. Evaluate what you want to compare with one seed.
-        label: what to call it; if left out, what it is.
+        label: its name; by default a description.
     """
     if episodes is None:
         episodes = getattr(subject, "default_episodes", _EPISODES)
     episodes, seed = whole_number(episodes, "episodes"), whole_number(seed, "seed", least=0)
     if isinstance(subject, Plan):
         returns = subject.problem.simulate(subject.policy, episodes, seed)
-        # Finite problems draw for all the episodes that still run at once, and policies differ in
-        # which do; on the grids every episode has its own key.
+        # Finite problems draw noise for all running episodes at once, and the policy decides which
+        # episodes run; on grids every episode has a separate key.
         aligned = isinstance(subject.problem, OptionProblem | TradingProblem)
         name = f"plan for {subject.risk}"
     elif isinstance(subject, Simulated) and not isinstance(subject, type):

@@ -1,8 +1,9 @@
-"""Episodes to look at: a median one and some of the worst, played again in pictures."""
+"""Episodes to look at: the worst, a bad one and the median, played again in pictures."""
 
 import contextlib
 import importlib.util
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -10,21 +11,22 @@ import gymnasium as gym
 import numpy as np
 from jaxtyping import UInt8
 
+from downside.envs.rollout import Now, endless, play_episodes
 from downside.evaluation.bootstrap import whole_number
 
 _TAIL = 0.2
 """The share of episodes that count as the worst."""
-_LONGEST = 10_000
-"""Steps after which an episode is taken to never end."""
+_MAX_STEPS = 10_000
+"""Steps after which an episode counts as endless."""
 
 
 class Replay(NamedTuple):
     """An episode that can be played again."""
 
     name: str
-    """Its place among all that were played: "worst", "worst 20%" or "median"."""
+    """Its rank among all that were played: "worst", "worst 20%" or "median"."""
     seed: int
-    """That its environment is reset with."""
+    """Of the environment's reset."""
     value: float
     """Its discounted return."""
     length: int
@@ -45,28 +47,30 @@ def chosen_replays(agent: Any, episodes: int = 25, seed: int = 0) -> list[Replay
 
     Arguments:
         agent: what was trained.
-        episodes: how many are played to choose from, each reset with a seed of its own.
+        episodes: how many are played to choose from, each with another seed.
         seed: of the first of them.
     """
     count = whole_number(episodes, "episodes")
+    seeds = range(seed, seed + count)
     with contextlib.closing(agent.wrap()) as env:
-        played = [Replay("", own, *_play(agent, env, own)) for own in range(seed, seed + count)]
-    order = sorted(played, key=lambda one: one.value)
+        played = [Replay("", number, *_play(agent, env, number)) for number in seeds]
+    order = sorted(played, key=lambda replay: replay.value)
     middle_of_worst = order[int(_TAIL * count) // 2]
     names = {"worst": order[0], "worst 20%": middle_of_worst, "median": order[count // 2]}
-    return [one._replace(name=name) for name, one in names.items()]
+    return [replay._replace(name=name) for name, replay in names.items()]
 
 
 def frames(agent: Any, replay: Replay, count: int = 8) -> list[Frame]:
-    """So many pictures of an episode, from its first to its last moment."""
+    """So many pictures of an episode, from its first step to its end."""
     env = _with_pictures(agent)
     wanted = set(np.linspace(0, replay.length, count).round().astype(int).tolist())
     taken: list[Frame] = []
 
-    def take(time: int, earned: float) -> None:
-        if time in wanted:
+    def take(now: Now, actions: Any) -> None:
+        del actions
+        if now.time in wanted:
             picture = np.asarray(env.render(), np.uint8)
-            taken.append(Frame(time, earned, picture))
+            taken.append(Frame(now.time, float(now.memory.accumulated[0]), picture))
 
     with contextlib.closing(env):
         value, _ = _play(agent, env, replay.seed, take)
@@ -84,7 +88,7 @@ def film(agent: Any, replay: Replay, folder: str | Path) -> Path:
     name = f"{replay.name.replace(' ', '-').replace('%', '')}_return_{replay.value:.2f}"
     final = Path(folder) / f"{name}.mp4"
     final.parent.mkdir(parents=True, exist_ok=True)
-    # In a folder of its own first: a video that was cut short never has the final name.
+    # In a temporary folder first: an unfinished video never has the final name.
     with tempfile.TemporaryDirectory(dir=final.parent, prefix=".") as temporary:
         env = gym.wrappers.RecordVideo(
             _with_pictures(agent),
@@ -100,7 +104,7 @@ def film(agent: Any, replay: Replay, folder: str | Path) -> Path:
 
 
 def can_be_shown(agent: Any) -> bool:
-    """Whether its environment can be made again, with pictures."""
+    """Whether the environment can be made again, with pictures."""
     try:
         env = _with_pictures(agent)
     except (ValueError, gym.error.Error):
@@ -119,30 +123,24 @@ def _with_pictures(agent: Any) -> gym.Env:
         return agent.wrap(render_mode="rgb_array")
     except (TypeError, NotImplementedError, gym.error.Error) as error:
         raise ValueError(
-            f"{agent.origin} cannot be drawn: it does not take render_mode='rgb_array' ({error})."
+            f"{agent.env_spec} cannot be drawn: it does not take render_mode='rgb_array' ({error})."
         ) from error
 
 
-def _play(agent: Any, env: gym.Env, seed: int, moment: Any = None) -> tuple[float, int]:
-    """Plays an episode; `moment` hears of each state. Gives the discounted return and the steps."""
+def _play(
+    agent: Any, env: gym.Env, seed: int, visit: Callable[[Now, Any], None] | None = None
+) -> tuple[float, int]:
+    """Plays an episode; gives its discounted return and its length."""
+
+    def act(now: Now) -> list[Any]:
+        mask = None if now.masks is None else now.masks[0]
+        return [agent.predict(now.observations[0], action_masks=mask)[0]]
+
     gamma = agent.settings.gamma
-    observation, info = env.reset(seed=seed)
-    earned, discount, time, over = 0.0, 1.0, 0, False
-    while not over:
-        if moment is not None:
-            moment(time, earned)
-        action, _ = agent.predict(observation, action_masks=info.get("action_mask"))
-        observation, reward, terminated, truncated, info = env.step(action)
-        earned, discount, time = earned + discount * float(reward), discount * gamma, time + 1
-        over = terminated or truncated
-        if time >= _LONGEST and not over:
-            raise ValueError(
-                f"An episode of {agent.origin} did not end in {_LONGEST:,} steps. Wrap the "
-                "environment in `gymnasium.wrappers.TimeLimit`."
-            )
-    if moment is not None:
-        moment(time, earned)
-    return earned, time
+    end = play_episodes([env], [seed], act, visit, gamma=gamma, max_steps=_MAX_STEPS)
+    if end.running[0]:
+        raise endless(str(agent.env_spec), _MAX_STEPS)
+    return float(end.memory.accumulated[0]), end.time
 
 
 def _check_same(replay: Replay, value: float) -> None:

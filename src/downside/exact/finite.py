@@ -1,17 +1,15 @@
 r"""Finite problems, solved exactly: nodes (time, state, accumulated reward) and a recursion."""
 
-import math
 from collections.abc import Callable
 from typing import final
 
 import numpy as np
 from jaxtyping import Float
 
-from downside._arrays import real
 from downside.exact.mdp import FiniteMDP
 from downside.exact.node_policy import LaterReturn, NodePolicy, Rule
 from downside.exact.nodes import ROUNDING, Arrivals, Nodes, enumerate_nodes
-from downside.exact.problem import AbstractProblem, Solution
+from downside.exact.problem import AbstractFiniteProblem, Solution
 from downside.risk import AbstractSpectralRisk, Distribution, Utility
 
 _TIE = 1e-13
@@ -25,7 +23,7 @@ _BLOCK = 2**22
 
 
 @final
-class FiniteProblem(AbstractProblem):
+class FiniteProblem(AbstractFiniteProblem):
     r"""A finite Markov decision process as a problem for the outer search.
 
     For a fixed h the optimal policy depends on the history through the time, the state and the
@@ -38,17 +36,15 @@ class FiniteProblem(AbstractProblem):
 
     Arguments:
         mdp: the problem. An endless one is cut (see `tolerance`).
-        resolution: put accumulated rewards together that fall into one cell of this width. By
-            default nothing is put together, unless there are more than `max_nodes` nodes; then the
-            width is chosen so that it fits.
         max_nodes: the most nodes, in all, and 16 times as many edges. Listing two million takes up
-            to ten seconds and 1.5 GB.
+            to ten seconds and 1.5 GB. A problem that has more is refused; `solve` then puts its
+            rewards on a lattice (`lattice.py`).
         tolerance: how much of a return may be lost where an endless problem is cut; by default
             a ten-thousandth of the largest one.
 
     `return_error` bounds by how much a return of the problem as it is solved can differ from the
-    true one, on every path and for every policy: what is cut off at the end, plus how far paths
-    were moved to the middle of cells. Hence, with $\epsilon$ = `return_error`:
+    true one, on every path and for every policy: what is cut off at the end. Hence, with
+    $\epsilon$ = `return_error`:
 
     - $|\max_\pi \mathbb{E}[h(G)] - \max_\pi \mathbb{E}[h(\tilde G)]| \le \phi(0)\, \epsilon$,
       because h rises by at most $\phi(0)$ per unit, and both maxima are over the same policies
@@ -62,7 +58,6 @@ class FiniteProblem(AbstractProblem):
         self,
         mdp: FiniteMDP,
         *,
-        resolution: float | None = None,
         max_nodes: int = 2_000_000,
         tolerance: float | None = None,
     ):
@@ -71,13 +66,6 @@ class FiniteProblem(AbstractProblem):
                 f"`mdp` must be a FiniteMDP, got {mdp!r}. FiniteMDP.from_gymnasium makes one of an "
                 "environment with a table."
             )
-        if resolution is not None:
-            resolution = real(resolution, "resolution")
-            if not 0.0 < resolution < math.inf:
-                raise ValueError(
-                    f"`resolution` must be positive, got {resolution}. Leave it out to keep "
-                    "accumulated rewards as they are."
-                )
         if isinstance(max_nodes, bool) or not isinstance(max_nodes, int) or max_nodes < 1:
             raise ValueError(
                 f"`max_nodes` must be a whole number of at least 1, got {max_nodes!r}."
@@ -86,11 +74,7 @@ class FiniteProblem(AbstractProblem):
         self._truncation = mdp.truncation(tolerance)
         self._arrivals = Arrivals.of(mdp)
         self._nodes = enumerate_nodes(
-            mdp,
-            self._arrivals,
-            self._truncation.horizon,
-            max_nodes=max_nodes,
-            resolution=resolution,
+            mdp, self._arrivals, self._truncation.horizon, max_nodes=max_nodes
         )
 
     # --- what is solved -------------------------------------------------------------------------
@@ -112,13 +96,13 @@ class FiniteProblem(AbstractProblem):
 
     @property
     def exact(self) -> bool:
-        """Whether nothing was cut off or put together: the values are exact up to rounding."""
-        return self._truncation.error == 0.0 and not self._nodes.snapped
+        """Whether nothing was cut off: the values are exact up to rounding."""
+        return self._truncation.error == 0.0
 
     @property
     def return_error(self) -> float:
         """How far any return can be from the true one; see the class."""
-        return self._truncation.error + self._nodes.error
+        return self._truncation.error
 
     def error_bound(self, objective: Utility | AbstractSpectralRisk) -> float:
         r"""How far the optimum of an objective can be from the true one; see the class.
@@ -225,12 +209,7 @@ class FiniteProblem(AbstractProblem):
     def simulate(
         self, policy: NodePolicy | Rule, episodes: int, seed: int
     ) -> Float[np.ndarray, " episodes"]:
-        """The discounted returns of so many episodes, with the rewards as they are.
-
-        The policy follows the nodes, so where accumulated rewards were put together it sees those
-        of the cells; what is returned is added up without them. An endless problem is cut where
-        `solve` cuts it.
-        """
+        """The discounted returns of so many episodes; an endless problem is cut as for `solve`."""
         rng = np.random.default_rng(seed)
         mdp, ways = self._mdp, self._arrivals.ways
         chances = np.cumsum(mdp.probabilities, axis=2)
@@ -255,11 +234,7 @@ class FiniteProblem(AbstractProblem):
         probabilities sum to the share of episodes that still run. Costs a pass over the later
         nodes for each node: for small problems.
         """
-        if not 0 <= time < self.horizon:
-            raise ValueError(
-                f"`time` must be in [0, {self.horizon - 1}], the decisions of this problem, got "
-                f"{time}."
-            )
+        self._check_time(time)
         mass = self._nodes.start
         for earlier in range(time):
             mass = self._pass_on(earlier, mass, policy)
@@ -290,11 +265,7 @@ class FiniteProblem(AbstractProblem):
 
         The node is the one of that time and state whose accumulated reward is nearest.
         """
-        if not 0 <= time < self.horizon:
-            raise ValueError(
-                f"`time` must be in [0, {self.horizon - 1}], the decisions of this problem, got "
-                f"{time}."
-            )
+        self._check_time(time)
         mdp, level = self._mdp, self._nodes.levels[time]
         node = level.nearest(state, accumulated)
         if node is None:
@@ -310,6 +281,10 @@ class FiniteProblem(AbstractProblem):
             whole = self._returns_from(time + 1, spread, policy)
             found[int(action)] = whole.affine(-so_far / discount, 1.0 / discount)
         return found
+
+    def node(self, time: int, state: int, accumulated: float) -> tuple[int, int, int]:
+        """Time, state, and the number of the nearest node of the two."""
+        return time, state, self._nodes.levels[time].nearest(state, accumulated) or 0
 
     def _returns_from(self, time: int, mass: np.ndarray, policy: NodePolicy | Rule) -> Distribution:
         """The return, reward so far included, of episodes that are spread over a level like `mass`.

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -13,6 +14,7 @@ from downside._typing import ArrayLike
 from downside.envs._outcomes import Outcomes, as_horizon, pack_outcomes
 from downside.envs.cliff_walk import Tables
 from downside.envs.tabular import Tabular
+from downside.exact.csv_tables import read_transitions, write_transitions
 
 _CUT = 1e-4
 """How much of the largest return is lost by default when an endless problem is cut."""
@@ -156,6 +158,41 @@ class FiniteMDP(eqx.Module):
         """The problem of `CliffWalk.tables()`, which say nothing of discounting and time limits."""
         probabilities, rewards, terminal, start = tables
         return cls(probabilities, rewards, terminal, start, gamma=gamma, horizon=horizon)
+
+    @classmethod
+    def from_csv(
+        cls, path: str | Path, *, gamma: float, start: int, horizon: int | None = None
+    ) -> "FiniteMDP":
+        """The problem in a file with one row for each transition.
+
+        The header is `idstatefrom,idaction,idstateto,probability,reward`. Ids begin with 0 or 1.
+        Rows may repeat a transition with other rewards. An action without rows in a state is not
+        allowed there.
+
+        Arguments:
+            path: the file.
+            gamma: the discount factor.
+            start: the id, as in the file, of the state that episodes start in.
+            horizon: the number of decisions; None for endless ones.
+        """
+        arrays, first = read_transitions(path)
+        states = arrays["probabilities"].shape[0]
+        if isinstance(start, bool) or not isinstance(start, int | np.integer):
+            raise TypeError(f"`start` must be the id of a state, got {start!r}.")
+        if not first <= start < first + states:
+            raise ValueError(
+                f"`start` must be a state's id in [{first}, {first + states - 1}], as in {path}, "
+                f"got {start}."
+            )
+        return cls(**arrays, start=int(start) - first, gamma=gamma, horizon=horizon)
+
+    def to_csv(self, path: str | Path, *, first: int = 0) -> None:
+        """Writes the transitions, in the format of `from_csv`, ids beginning with `first`.
+
+        The format has no place for `gamma`, `start` and `horizon`; a terminal state is written as
+        one that stays where it is and pays 0.
+        """
+        write_transitions(path, self, first=first)
 
     @classmethod
     def from_environment(cls, env: Tabular, *, gamma: float) -> "FiniteMDP":

@@ -51,6 +51,8 @@ class Found(NamedTuple):
     """The best that `rounds` of the paper's alternation reach, from the risk-neutral policy."""
     trace: tuple[Round, ...]
     """Every inner solution, in order."""
+    upper: float | None = None
+    """What no policy exceeds, where the search can tell."""
 
 
 class _Search:
@@ -136,17 +138,19 @@ def search(
     run.climb(run.utility(returns), "risk-neutral", rounds, 0.1 * tolerance)  # it may creep
     alternation = max(run.trace, key=lambda round_: round_.value)
     knots = sum(level < 1.0 for level, _ in risk.atoms) if risk.is_finite_mixture else _QUANTILES
-    if not _search_all(run, knots):
-        if knots == 1:
-            _search_line(run, low, high, solves)
-        elif knots > 1:
-            _search_starts(run, returns, rounds, tolerance)
+    upper = None
+    if _search_all(run, knots) or knots == 0:
+        upper = max(round_.value for round_ in run.trace)
+    elif knots == 1:
+        upper = _search_line(run, low, high, solves)
+    else:
+        _search_starts(run, returns, rounds, tolerance)
     assert run.best is not None
     solution, utility, start = run.best
     # The best h for the policy that was found is at least as good, and exact where knots are not.
     run.climb(run.utility(problem.returns(solution.policy)), "the best of these", 2, tolerance)
     solution, utility, _ = run.best
-    return Found(solution, utility, start, alternation, tuple(run.trace))
+    return Found(solution, utility, start, alternation, tuple(run.trace), upper)
 
 
 def polish(
@@ -194,7 +198,7 @@ class _Recorded(AbstractProblem):
         return self._run.problem.return_range
 
 
-def _search_line(run: _Search, low: float, high: float, solves: int) -> None:
+def _search_line(run: _Search, low: float, high: float, solves: int) -> float | None:
     """Where the bounds on J leave most room, until they leave none, or for so many solves.
 
     J may have several peaks, so the next knot is always the one whose upper bound is highest
@@ -202,16 +206,16 @@ def _search_line(run: _Search, low: float, high: float, solves: int) -> None:
     """
     if not high > low:
         run.solve(run.risk.utility_at(np.array([low])), "the only return")
-        return
+        return low
     exact = run.problem.attainable_returns is not None
-    certified_bounds(
+    bounds = certified_bounds(
         _Recorded(run),
         run.risk,
         tolerance=1e-9 if exact else 1e-3 * (high - low),
         max_solves=200 if exact else solves,
     )
     if exact:
-        return
+        return bounds.upper
     assert run.best is not None
     tried = sorted({float(one.utility.knots[0]) for one in run.trace})
     best = tried.index(float(run.best[1].knots[0]))
@@ -231,6 +235,7 @@ def _search_line(run: _Search, low: float, high: float, solves: int) -> None:
             left = inner[0]
             inner = [inner[1], left + _GOLDEN * (right - left)]
             found = [found[1], value(inner[1])]
+    return None
 
 
 def _search_starts(run: _Search, neutral: Distribution, rounds: int, tolerance: float) -> None:

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from downside._files import whole_file
+from downside._files import atomic_write
 from downside.exact.option import OptionProblem
 from downside.exact.plan import Plan
 
@@ -38,7 +38,7 @@ def draw(plan: Plan) -> "Figure":
 def save(plan: Plan, path: str | Path) -> None:
     """Writes the picture to a PNG or SVG file."""
     figure = draw(plan)
-    with whole_file(path) as temporary:
+    with atomic_write(path) as temporary:
         figure.savefig(temporary, dpi=150)
 
 

@@ -15,20 +15,22 @@ from rich.progress import SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from downside._arrays import real
 from downside.envs import AbstractJaxEnv, AmericanPut, CliffWalk, MeanReversion, Tabular, make_jax
-from downside.exact.bounds import certified_bounds
-from downside.exact.finite import FiniteProblem
+from downside.envs.finite_problems import AbstractTabulated
+from downside.exact.certify import Limits
+from downside.exact.finite_plan import finite_problem, plan_finite
 from downside.exact.mdp import FiniteMDP
 from downside.exact.option import OptionProblem
 from downside.exact.outer import Round, polish, search
-from downside.exact.problem import AbstractProblem
+from downside.exact.problem import AbstractFiniteProblem, AbstractProblem
 from downside.exact.trading import TradingProblem
 from downside.risk import AbstractSpectralRisk, Utility, as_risk
 
 _MOST_WIDENINGS = 3
+_EPISODES, _FINITE_EPISODES = 500_000, 100_000
 SOLVABLE = (
-    "downside/AmericanPut-v0, downside/MeanReversion-v0 and downside/CliffWalk-v0 with any "
-    "parameters, finite MDPs (ds.FiniteMDP or downside.envs.Tabular), and Gymnasium environments "
-    "with a table (toy text)"
+    "downside/AmericanPut-v0 and downside/MeanReversion-v0 with any parameters, the finite "
+    "environments of this package, finite MDPs (ds.FiniteMDP or downside.envs.Tabular), files with "
+    "their transitions (FiniteMDP.from_csv), and Gymnasium environments with a table (toy text)"
 )
 
 
@@ -63,7 +65,13 @@ class Plan:
     gamma: float
     """The discount factor."""
     value: float
-    """The optimum, as the recursion computes it (J of the best utility found)."""
+    """What the policy earns. In a finite problem evaluated exactly, or from below where paths are
+    put together; otherwise as the recursion on the grid computes it (see `simulated`)."""
+    bounds: tuple[float, float] | None
+    """In a finite problem, an interval that is certain to hold the optimum: from `value` to what no
+    policy exceeds. Otherwise None; then `simulated` and `standard_error` say what is known."""
+    note: str
+    """What stopped the planner before the bounds were as close as asked for; empty otherwise."""
     returns: Float[np.ndarray, " episodes"]
     """Discounted returns of the policy under fresh noise."""
     utility: Utility
@@ -84,7 +92,7 @@ class Plan:
 
     @property
     def simulated(self) -> float:
-        """The measure's value of the policy run on fresh noise: the honest lower bound."""
+        """The measure's value of the policy run on fresh noise."""
         return self.estimate.value
 
     @property
@@ -107,18 +115,29 @@ class Plan:
             returns = self.problem.simulate(self.policy, _whole(episodes, "episodes"), seed)
         return {str(risk): estimate(as_risk(risk), returns) for risk in risks}
 
-    @functools.cached_property
-    def bounds(self) -> tuple[float, float] | None:
-        """For a finite problem and a measure with at most one knot: certain to hold the optimum.
+    @property
+    def words(self) -> str:
+        """How sure the value is, in a sentence or two."""
+        run = f"{self.estimate} in {len(self.returns):,} simulated episodes"
+        if self.bounds is not None:
+            low, high = self.bounds
+            first = (
+                f"The policy earns {low:.6g}; no policy earns more than {high:.6g} (certified). "
+                f"It earned {run}."
+            )
+        else:
+            first = f"The recursion computes {self.value:.6g} for the best policy; it earned {run}."
+        if self.disagrees:
+            first += " The two do not agree: raise `refine`, or trust the simulation."
+        return f"{first} {self.note}".strip()
 
-        Otherwise None. Computed when first asked for, in at most 200 more inner problems.
-        """
-        knots = sum(level < 1.0 for level, _ in self.risk.atoms)
-        single = self.risk.is_finite_mixture and knots <= 1
-        if not isinstance(self.problem, FiniteProblem) or not single:
-            return None
-        certified = certified_bounds(self.problem, self.risk)
-        return certified.lower, certified.upper
+    @property
+    def disagrees(self) -> bool:
+        """Whether `value` and `simulated` differ by more than chance and one percent."""
+        slack = (
+            4 * self.standard_error + 0.01 * abs(self.value) + 1e-6 * float(np.ptp(self.returns))
+        )
+        return abs(self.value - self.simulated) > slack
 
     def summary(self) -> dict[str, Any]:
         """What there is to say in numbers; plain types, for JSON."""
@@ -133,6 +152,7 @@ class Plan:
             "simulated": self.simulated,
             "standard_error": self.standard_error if np.isfinite(self.standard_error) else None,
             "bounds": self.bounds,
+            "words": self.words,
             "episodes": len(self.returns),
             "alternation": self.alternation,
             "start": self.start,
@@ -155,19 +175,30 @@ def solve(
     *,
     gamma: float | None = None,
     refine: float = 1.0,
-    episodes: int = 500_000,
+    tolerance: float | None = None,
+    time_limit: float = 40.0,
+    memory_limit: float = 2.0,
+    episodes: int | None = None,
     seed: int = 0,
     progress_bar: bool = False,
     **parameters: Any,
 ) -> Plan:
     """The optimum of `risk` over all history-dependent policies, by dynamic programming.
 
+    A finite problem is solved until the bounds of its optimum are `tolerance` apart or a limit is
+    reached; `Plan.note` then says what is missing.
+
     Arguments:
         env: an id such as "downside/MeanReversion-v0", the environment itself, or a `FiniteMDP`.
         risk: the measure to optimise, or its text.
         gamma: the discount factor, 0.99 unless given; a `FiniteMDP` brings its own.
         refine: resolution of the grids relative to the default, for continuous problems.
-        episodes: how many fresh episodes `Plan.simulated` is estimated from.
+        tolerance: for finite problems, how far apart the bounds may be; by default half a percent
+            of the standard deviation of the risk-neutral policy's returns.
+        time_limit: for finite problems, about how many seconds to refine.
+        memory_limit: for finite problems, GiB for tables.
+        episodes: how many fresh episodes `Plan.simulated` is estimated from; by default 500,000,
+            and 100,000 for a finite problem.
         seed: of their noise.
         progress_bar: whether to show what the search is doing.
         **parameters: with an id, the environment's parameters, e.g. `sigma=0.5`.
@@ -183,7 +214,12 @@ def solve(
             "or build the FiniteMDP with it."
         )
     discount = env.gamma if isinstance(env, FiniteMDP) else 0.99 if gamma is None else gamma
+    limits = _limits(tolerance, time_limit, memory_limit)
     problem = as_problem(env, gamma=discount, refine=refine, seed=seed, **parameters)
+    finite = isinstance(problem, AbstractFiniteProblem)
+    if episodes is None:
+        episodes = _FINITE_EPISODES if finite else _EPISODES
+    episodes = _whole(episodes, "episodes")
     columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
     with Bar(
         *columns, console=Console(stderr=True), transient=True, disable=not progress_bar
@@ -196,6 +232,23 @@ def solve(
             said = f"{risk}: {len(done)} inner problems, best J {max(done):.4f} ({start})"
             bar.update(task, description=said)
 
+        if isinstance(problem, AbstractFiniteProblem):
+            result = plan_finite(problem.mdp, risk, limits, report)
+            bar.update(task, description=f"{risk}: {episodes:,} fresh episodes")
+            return Plan(
+                problem=result.problem,
+                risk=risk,
+                gamma=discount,
+                value=result.value,
+                bounds=(result.value, result.upper),
+                note=result.note,
+                returns=result.problem.simulate(result.policy, episodes, seed + 1),
+                utility=result.utility,
+                policy=result.policy,
+                start=result.start,
+                alternation=result.alternation,
+                trace=result.trace,
+            )
         coarse = problem.coarse()
         found = search(coarse, risk, progress=report)
         for _ in range(_MOST_WIDENINGS):
@@ -212,12 +265,14 @@ def solve(
             alternation = final.trace[0].value
             solution, utility, start = final.solution, final.utility, final.start
         bar.update(task, description=f"{risk}: {episodes:,} fresh episodes")
-        fresh = problem.simulate(solution.policy, _whole(episodes, "episodes"), seed + 1)
+        fresh = problem.simulate(solution.policy, episodes, seed + 1)
     return Plan(
         problem=problem,
         risk=risk,
         gamma=discount,
         value=solution.value,
+        bounds=None,
+        note="",
         returns=fresh,
         utility=utility,
         policy=solution.policy,
@@ -236,25 +291,41 @@ def as_problem(
     if not 0.1 <= refine <= 10.0:
         raise ValueError(f"`refine` must be in [0.1, 10], got {refine}. 1 is converged by default.")
     if isinstance(env, FiniteMDP):
-        return FiniteProblem(env)
+        return finite_problem(env)
     if hasattr(getattr(env, "unwrapped", None), "P"):  # a toy-text table
-        return FiniteProblem(FiniteMDP.from_gymnasium(env, gamma=gamma))
+        return finite_problem(FiniteMDP.from_gymnasium(env, gamma=gamma))
     core = make_jax(env, **parameters)
     if isinstance(core, AmericanPut):
         return OptionProblem(core, gamma=gamma, nodes=2 * round(400 * refine) + 1)
     if isinstance(core, MeanReversion):
         return TradingProblem(core, gamma=gamma, refine=refine, seed=seed)
     if isinstance(core, CliffWalk):
-        return FiniteProblem(
+        return finite_problem(
             FiniteMDP.from_tables(core.tables(), gamma=gamma, horizon=core.horizon)
         )
+    if isinstance(core, AbstractTabulated):
+        core = core.tables
     if isinstance(core, Tabular):
-        return FiniteProblem(FiniteMDP.from_environment(core, gamma=gamma))
+        return finite_problem(FiniteMDP.from_environment(core, gamma=gamma))
     raise ValueError(
         f"`env` must be a problem that the planner can solve, got {env!r}. It solves {SOLVABLE}: "
         "dynamic programming needs the transition probabilities, and a state small enough for a "
         "grid. For anything else, train an agent."
     )
+
+
+def _limits(tolerance: Any, time_limit: Any, memory_limit: Any) -> Limits:
+    if tolerance is not None:
+        tolerance = real(tolerance, "tolerance")
+        if not tolerance >= 0.0:
+            raise ValueError(
+                f"`tolerance` must be at least 0, got {tolerance}. It is how far apart the bounds "
+                "may be, in units of the return."
+            )
+    for name, limit in (("time_limit", time_limit), ("memory_limit", memory_limit)):
+        if not real(limit, name) > 0.0:
+            raise ValueError(f"`{name}` must be positive, got {limit}.")
+    return Limits(tolerance, float(time_limit), float(memory_limit))
 
 
 def _whole(value: Any, name: str) -> int:

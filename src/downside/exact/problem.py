@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Float
 
+from downside.exact.mdp import FiniteMDP
 from downside.risk import Distribution, Utility
 
 
@@ -65,3 +66,45 @@ class AbstractProblem(abc.ABC):
     @abc.abstractmethod
     def return_range(self) -> tuple[float, float]:
         """Bounds between which the returns of sensible policies lie: where knots are looked for."""
+
+
+class AbstractFiniteProblem(AbstractProblem):
+    """A finite Markov decision process, with what an explanation asks of it."""
+
+    @property
+    @abc.abstractmethod
+    def mdp(self) -> FiniteMDP:
+        """The problem as it was given."""
+
+    @property
+    @abc.abstractmethod
+    def horizon(self) -> int:
+        """The number of decisions that are looked at."""
+
+    @property
+    @abc.abstractmethod
+    def exact(self) -> bool:
+        """Whether nothing was cut off or put together: the values are exact up to rounding."""
+
+    @property
+    @abc.abstractmethod
+    def return_error(self) -> float:
+        """How far returns are from the true ones where they are not exact."""
+
+    @abc.abstractmethod
+    def returns_after(
+        self, policy: Any, time: int, state: int, accumulated: float
+    ) -> dict[int, Distribution]:
+        """For each action that is allowed: the return to come, discounted to `time`, of taking it
+        and following the policy from then on."""
+
+    @abc.abstractmethod
+    def node(self, time: int, state: int, accumulated: float) -> tuple[int, int, int]:
+        """What tells this moment apart from others for the policy."""
+
+    def _check_time(self, time: int) -> None:
+        if not 0 <= time < self.horizon:
+            raise ValueError(
+                f"`time` must be in [0, {self.horizon - 1}], the decisions of this problem, got "
+                f"{time}."
+            )

@@ -52,6 +52,11 @@ class TradingProblem(AbstractProblem):
         episodes: int = 50_000,
         seed: int = 0,
     ):
+        if env.continuous:
+            raise ValueError(
+                "`continuous` must be False for the planner, got True: it solves the problem with "
+                f"{env.num_trades} trades. A large `num_trades` comes close to any amount."
+            )
         if env.sigma <= 0:
             raise ValueError(
                 f"`sigma` must be above 0 for the planner, got {env.sigma}. Without noise there is "

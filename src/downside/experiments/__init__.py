@@ -17,15 +17,16 @@ NAMES = (
     "frontier",
     "ablation",
     "demo",
+    "tabular",
 )
-PAPER = NAMES[:-3]
+PAPER = NAMES[:-4]
 """What `all` runs, in this order."""
 
 
 def load(name: str) -> ModuleType:
-    """The experiment: a module whose `main(options)` says whether its figures are right.
+    """The module of an experiment.
 
-    If it trains agents, its `studies(options)` are the studies that they belong to; the lander's
-    `remaining(options)` says how many are still to be trained.
+    Its `main(options)` returns whether the figures are right. If it is run as a study,
+    `experiments(options)` describes it: see `_experiment`.
     """
     return importlib.import_module(f"downside.experiments.{name.replace('-', '_')}")

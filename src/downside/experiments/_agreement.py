@@ -1,27 +1,27 @@
-"""Whether the preset `paper` comes to the paper's figures, in words and a table."""
+"""How the preset `paper` compares with the paper's figures, in words and a table."""
 
 from collections.abc import Sequence
 
 import numpy as np
 
 from downside.experiments import _md
-from downside.experiments._book import Book
 from downside.experiments._paper import PaperTable
+from downside.experiments._results import Results
 
 ROUNDING = 0.005
-"""By how much the paper's figures may be off, as it prints two digits."""
+"""The rounding error of the paper's figures, which have two digits."""
 
 
-def agreement(book: Book, table: PaperTable) -> str:
-    """How many figures of mean reversion are the paper's, and on which side the others are."""
+def agreement(results: Results, table: PaperTable) -> str:
+    """How many figures of mean reversion agree with the paper's, and the signs of the others."""
     near, far, seeds = 0, [], set()
     sides: dict[str, list[float]] = {measure: [] for measure in table.measures}
     for (row, measure), printed in table.figures.items():
-        found = book.range("mean-reversion", "paper", row, measure)
-        if found is None:
+        estimate = results.estimate("mean-reversion", "paper", row, measure)
+        if estimate is None:
             continue
-        seeds.add(found.seeds)
-        gap = found.value - printed.mean
+        seeds.add(estimate.seeds)
+        gap = estimate.value - printed.mean
         sides[measure].append(gap)
         if abs(gap) <= 2 * printed.deviation + ROUNDING:
             near += 1
@@ -29,31 +29,31 @@ def agreement(book: Book, table: PaperTable) -> str:
             far.append((abs(gap), f"{_md.escaped(row)} by `{measure}` {gap:+.2f}"))
     if not near + len(far):
         return ""
-    said = (
+    text = (
         f"In the preset `paper` ({_md.span(seeds)} seeds), {near} of {near + len(far)} figures "
         f"lie within two of the paper's standard deviations (and {ROUNDING}, since it rounds) "
         "of the paper's."
     )
     if far:
-        said += " The farthest: " + "; ".join(text for _, text in sorted(far)[-5:][::-1]) + "."
+        text += " The farthest: " + "; ".join(line for _, line in sorted(far)[-5:][::-1]) + "."
     sides = {measure: gaps for measure, gaps in sides.items() if gaps}
     lines = [
         ["agents above the paper's", *map(_above, sides.values())],
         ["mean difference", *(f"{np.mean(gaps):+.2f}" for gaps in sides.values())],
     ]
     header = ("preset paper", *(f"`{measure}`" for measure in sides))
-    return f"\n{said}\n\n{_md.table(header, lines)}{_last_and_best(book)}"
+    return f"\n{text}\n\n{_md.table(header, lines)}{_last_and_best(results)}"
 
 
 def _above(gaps: Sequence[float]) -> str:
     return f"{sum(gap > 0 for gap in gaps)} of {len(gaps)}"
 
 
-def _last_and_best(book: Book) -> str:
-    """What it means that the best policy of a run is kept, where both were written down."""
+def _last_and_best(results: Results) -> str:
+    """What keeping the best policy of a run adds, where both values are written."""
     rows = [
         row
-        for row in book.rows("mean-reversion", "paper")
+        for row in results.rows("mean-reversion", "paper")
         if row.get("last") and row["measure"] == row["objective"]
     ]
     if not rows:

@@ -1,15 +1,16 @@
-"""What the paper says in words or one would hope for, and whether our results bear it out."""
+"""Claims of the paper, and hopes of its readers, judged by our results."""
 
 import dataclasses
 from collections.abc import Mapping
 from typing import Literal, NamedTuple
 
+from downside.evaluation.seeds import Estimate
 from downside.experiments import put
-from downside.experiments._book import Book, Range, difference
 from downside.experiments._paper import PaperTable, paper_table
+from downside.experiments._results import Results, difference
 
-LEAST_SEEDS = 3
-"""With fewer, nothing is decided."""
+MIN_SEEDS = 3
+"""Fewer seeds decide nothing."""
 TABLES: Mapping[str, str] = {"mean-reversion": "mean_reversion", "lunar": "windy_lunar_lander"}
 MEAN, HALF, FIFTH = "cvar(1.0)", "cvar(0.5)", "cvar(0.2)"
 THREE = "0.2*cvar(0.1)+0.3*cvar(0.6)+0.5*cvar(1.0)"
@@ -26,7 +27,7 @@ class Pair(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Claim:
-    """A sentence of the paper, or one like it, as comparisons of agents.
+    """A sentence of the paper, or a similar one, as comparisons of agents.
 
     "better": the first of every pair is better. "alike": no pair differs by more than the paper's
     seeds do. "leads": the second of no pair is surely better, nor may be by more than those differ.
@@ -37,58 +38,58 @@ class Claim:
     rule: Literal["better", "alike", "leads"]
     pairs: tuple[Pair, ...]
     hoped: bool = False
-    """Whether one would only hope for it: the paper does not say it."""
+    """Whether readers would only hope for it: the paper does not say it."""
     margin: float | None = None
-    """By how much seeds differ; if None, the deviations of the paper's table, or 0 without one."""
+    """The tolerance; if None, the deviations of the paper's table, or 0 without a table."""
 
 
 class Verdict(NamedTuple):
-    """What became of a claim."""
+    """The judgement of a claim."""
 
     word: str
     """"holds", "does not hold", "undecided" or "not yet run"."""
     pair: Pair
-    """The comparison that decides: the one that bears the claim out least."""
-    found: Range | None
+    """The comparison that decides: the least favourable to the claim."""
+    estimate: Estimate | None
     """Its difference."""
     paper: float | None
     """The same difference in the paper's table, if it has one."""
 
 
-def judge(claim: Claim, book: Book, preset: str) -> Verdict:
+def judge(claim: Claim, results: Results, preset: str) -> Verdict:
     """Compares the agents of a claim."""
-    judged: list[tuple[int, float, Pair, Range]] = []
+    judged: list[tuple[int, float, Pair, Estimate]] = []
     missing: list[Pair] = []
     for pair in claim.pairs:
-        ours = book.by_seed(claim.study, preset, pair.first, pair.measure)
-        theirs = book.by_seed(claim.study, preset, pair.second, pair.measure)
+        ours = results.by_seed(claim.study, preset, pair.first, pair.measure)
+        theirs = results.by_seed(claim.study, preset, pair.second, pair.measure)
         if not ours.keys() & theirs.keys():
             missing.append(pair)
             continue
-        found = difference(ours, theirs)
-        rank, slack = _judged(claim, pair, found)
-        if found.seeds < LEAST_SEEDS:
+        estimate = difference(ours, theirs)
+        rank, slack = _judged(claim, pair, estimate)
+        if estimate.seeds < MIN_SEEDS:
             rank = 1
-        judged.append((rank, slack, pair, found))
-    rank, _, pair, found = min(judged, key=lambda one: one[:2], default=(1, 0.0, None, None))
-    if missing and (pair is None or rank > 0):  # one that does not hold is enough
+        judged.append((rank, slack, pair, estimate))
+    rank, _, pair, estimate = min(judged, key=lambda entry: entry[:2], default=(1, 0.0, None, None))
+    if missing and (pair is None or rank > 0):  # a single failure is enough
         return Verdict("not yet run", missing[0], None, _paper(claim, missing[0]))
     assert pair is not None
     word = ("does not hold", "undecided", "holds")[rank]
-    return Verdict(word, pair, found, _paper(claim, pair))
+    return Verdict(word, pair, estimate, _paper(claim, pair))
 
 
-def _judged(claim: Claim, pair: Pair, found: Range) -> tuple[int, float]:
+def _judged(claim: Claim, pair: Pair, estimate: Estimate) -> tuple[int, float]:
     """0: does not hold, 1: undecided, 2: holds; and by how much it is on the safe side."""
     bound = margin(claim, pair)
     if claim.rule == "alike":
-        outside = found.low > bound or found.high < -bound
-        inside = -bound <= found.low and found.high <= bound
-        return (0 if outside else 2 if inside else 1), bound - abs(found.value)
-    if found.high < 0:
-        return 0, found.value
-    ahead = found.low >= -bound if claim.rule == "leads" else found.low > 0
-    return (2 if ahead else 1), found.value
+        outside = estimate.low > bound or estimate.high < -bound
+        inside = -bound <= estimate.low and estimate.high <= bound
+        return (0 if outside else 2 if inside else 1), bound - abs(estimate.value)
+    if estimate.high < 0:
+        return 0, estimate.value
+    ahead = estimate.low >= -bound if claim.rule == "leads" else estimate.low > 0
+    return (2 if ahead else 1), estimate.value
 
 
 def _table(claim: Claim) -> PaperTable | None:
@@ -102,14 +103,14 @@ def margin(claim: Claim, pair: Pair) -> float:
     table = _table(claim)
     if table is None:
         return 0.0
-    return max(table.figures[one, pair.measure].deviation for one in pair[:2])
+    return max(table.figures[agent, pair.measure].deviation for agent in pair[:2])
 
 
 def _paper(claim: Claim, pair: Pair) -> float | None:
     table = _table(claim)
     if table is None:
         return None
-    first, second = (table.figures[one, pair.measure].mean for one in pair[:2])
+    first, second = (table.figures[agent, pair.measure].mean for agent in pair[:2])
     return first - second
 
 
@@ -119,8 +120,8 @@ def _paper(claim: Claim, pair: Pair) -> float | None:
 def _leads(
     study: str, objective: str, others: tuple[str, ...], says: str, hoped: bool = False
 ) -> Claim:
-    own = f"QR-SRM {objective}"
-    pairs = tuple(Pair(own, other, objective) for other in others if other != own)
+    agent = f"QR-SRM {objective}"
+    pairs = tuple(Pair(agent, other, objective) for other in others if other != agent)
     # The paper's landers differ more from seed to seed than agents do: that would excuse all.
     margin = 0.0 if study == "lunar" else None
     return Claim(says, study, "leads", pairs, hoped, margin)
@@ -132,7 +133,7 @@ def _alike(study: str, first: str, second: str, measure: str, says: str) -> Clai
 
 _TRADING, _LANDER = paper_table("mean_reversion"), paper_table("windy_lunar_lander")
 _PUT = tuple(f"QR-SRM cvar({level})" for level in ("0.2", "0.6", "1.0"))
-_SPECTRA = tuple(f"QR-SRM {one}" for one in ("exponential(12)", "dual_power(4)", THREE))
+_SPECTRA = tuple(f"QR-SRM {risk}" for risk in ("exponential(12)", "dual_power(4)", THREE))
 _MANY, _DQN_MANY = "QR-SRM, 200 quantiles", "QR-DQN, 200 quantiles"
 
 CLAIMS: tuple[Claim, ...] = (
@@ -156,17 +157,17 @@ CLAIMS: tuple[Claim, ...] = (
         "at α = 0.2 QR-iCVaR is close to QR-SRM and QR-CVaR by its own measure",
         "mean-reversion",
         "alike",
-        tuple(Pair(one, "QR-iCVaR 0.2", FIFTH) for one in ("QR-SRM cvar(0.2)", "QR-CVaR 0.2")),
+        tuple(Pair(agent, "QR-iCVaR 0.2", FIFTH) for agent in ("QR-SRM cvar(0.2)", "QR-CVaR 0.2")),
     ),
     Claim(
         "but lower than both by every other measure",
         "mean-reversion",
         "better",
         tuple(
-            Pair(other, "QR-iCVaR 0.2", one)
+            Pair(other, "QR-iCVaR 0.2", measure)
             for other in ("QR-SRM cvar(0.2)", "QR-CVaR 0.2")
-            for one in _TRADING.measures
-            if one != FIFTH
+            for measure in _TRADING.measures
+            if measure != FIFTH
         ),
     ),
     _alike(
@@ -180,7 +181,7 @@ CLAIMS: tuple[Claim, ...] = (
         "QR-SRM(1.0) beats QR-DQN by various measures: in its table, on every measure",
         "mean-reversion",
         "better",
-        tuple(Pair("QR-SRM cvar(1.0)", "QR-DQN", one) for one in _TRADING.measures),
+        tuple(Pair("QR-SRM cvar(1.0)", "QR-DQN", measure) for measure in _TRADING.measures),
     ),
     *(
         _leads(
@@ -242,12 +243,12 @@ CLAIMS: tuple[Claim, ...] = (
     *(
         _leads(
             "spectra",
-            one.removeprefix("QR-SRM "),
+            agent.removeprefix("QR-SRM "),
             _SPECTRA,
-            f"of three richer spectra, the agent for `{one.removeprefix('QR-SRM ')}` is the best "
+            f"of three richer spectra, the agent for `{agent.removeprefix('QR-SRM ')}` is the best "
             "by it",
         )
-        for one in _SPECTRA
+        for agent in _SPECTRA
     ),
     Claim(
         "more quantiles help: the mean with 200 is above that with 10",
@@ -272,8 +273,8 @@ CLAIMS: tuple[Claim, ...] = (
         "quantiles",
         "alike",
         tuple(
-            Pair(one, "QR-DQN, 50 quantiles", MEAN)
-            for one in (*(f"QR-SRM, {n} quantiles" for n in (10, 25, 50, 100, 200)), _DQN_MANY)
+            Pair(agent, "QR-DQN, 50 quantiles", MEAN)
+            for agent in (*(f"QR-SRM, {n} quantiles" for n in (10, 25, 50, 100, 200)), _DQN_MANY)
         ),
         margin=_TRADING.figures["QR-DQN", MEAN].deviation,
     ),
@@ -297,14 +298,14 @@ CLAIMS: tuple[Claim, ...] = (
         "the lander: agents for the worst 20% are above QR-DQN there",
         "lunar",
         "better",
-        tuple(Pair(f"QR-SRM {one}", "QR-DQN", FIFTH) for one in (MIXED, FIFTH)),
+        tuple(Pair(f"QR-SRM {risk}", "QR-DQN", FIFTH) for risk in (MIXED, FIFTH)),
         hoped=True,
     ),
     *(
         _leads(
             "lunar",
             objective,
-            tuple(one for one in _LANDER.rows if one.startswith(("QR-SRM", "QR-DQN"))),
+            tuple(row for row in _LANDER.rows if row.startswith(("QR-SRM", "QR-DQN"))),
             f"the lander: no QR-SRM, nor QR-DQN, is better by `{objective}` than QR-SRM for it",
             hoped=True,
         )

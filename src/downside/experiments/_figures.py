@@ -1,5 +1,4 @@
-"""What the figures share: a colour for each agent, a mark for each algorithm, and how they are
-saved."""
+"""Shared by all figures: colours of agents, marks of algorithms, and saving."""
 
 import contextlib
 from collections.abc import Iterable, Iterator
@@ -9,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from jaxtyping import Float
 
-from downside._files import whole_file
-from downside.experiments._training import agent_of
+from downside._files import atomic_write
+from downside.experiments._paper import agent_of
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -27,7 +26,7 @@ COLOURS = {
     "0.2*cvar(0.1)+0.3*cvar(0.6)+0.5*cvar(1.0)": "#117733",
     "0.5*cvar(0.2)+0.5*cvar(1.0)": "#56B4E9",
 }
-"""Of QR-SRM for each objective; QR-CVaR and QR-iCVaR have that of theirs, with another mark."""
+"""By objective. Algorithms with the same objective have different marks."""
 MARKS = {"QR-SRM": "o", "QR-CVaR": "s", "QR-iCVaR": "^", "QR-DQN": "D"}
 _NEUTRAL = "#222222"
 _WORDS = {
@@ -57,7 +56,7 @@ def colour(label: str) -> str:
 
 
 def words(measure: str) -> str:
-    """A measure as a reader calls it."""
+    """A measure in words."""
     if measure in _WORDS:
         return _WORDS[measure]
     level = measure.removeprefix("cvar(").removesuffix(")")
@@ -65,13 +64,13 @@ def words(measure: str) -> str:
 
 
 def agent_words(label: str) -> str:
-    """An agent as a reader calls it."""
+    """An agent in words."""
     algorithm, objective = agent_of(label)
     return algorithm if algorithm == "QR-DQN" else f"{algorithm}, {words(objective)}"
 
 
 @contextlib.contextmanager
-def picture(
+def figure(
     folder: Path, name: str, rows: int, columns: int, size: tuple[float, float], **more: Any
 ) -> Iterator[tuple["Figure", Any]]:
     """A figure and its axes to draw on; `figures/NAME.svg` and `.png` when the block ends."""
@@ -79,16 +78,16 @@ def picture(
     from matplotlib.figure import Figure
 
     with mpl.rc_context(STYLE):
-        figure = Figure(figsize=size, layout="constrained")
-        yield figure, figure.subplots(rows, columns, squeeze=False, **more)
-        save(figure, folder, name)
+        drawn = Figure(figsize=size, layout="constrained")
+        yield drawn, drawn.subplots(rows, columns, squeeze=False, **more)
+        save(drawn, folder, name)
 
 
 def save(figure: "Figure", folder: Path, name: str) -> None:
     """Writes `figures/NAME.svg` and `figures/NAME.png`."""
     for suffix in ("svg", "png"):
         metadata = {"Date": None} if suffix == "svg" else None
-        with whole_file(folder / "figures" / f"{name}.{suffix}") as temporary:
+        with atomic_write(folder / "figures" / f"{name}.{suffix}") as temporary:
             figure.savefig(temporary, dpi=150, metadata=metadata)
 
 

@@ -1,11 +1,7 @@
-"""What can be asked of every experiment."""
+"""The options of every experiment."""
 
 import dataclasses
 from pathlib import Path
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from downside.experiments._progress import StudyBar
 
 SEEDS = (0, 1, 2, 3, 4)
 QUICK_SEEDS = (0, 1)
@@ -13,22 +9,22 @@ QUICK_SEEDS = (0, 1)
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Options:
-    """How an experiment is to be run."""
+    """How to run an experiment."""
 
     results: Path | None = None
     """The folder of the results: `results`, or `runs/quick` if `quick`."""
     seeds: tuple[int, ...] = ()
-    """Of the agents; the experiment's own if there are none."""
+    """Seeds of the agents; by default those of the experiment."""
     preset: str = "both"
-    """With which settings agents are trained: "default", "paper" or "both"."""
+    """The settings of the agents: "default", "paper" or "both"."""
     quick: bool = False
-    """Tiny agents that learn next to nothing, to see that all of it runs."""
+    """Whether to train tiny agents, to check that everything runs."""
     only: tuple[str, ...] = ()
-    """Parts of the names of the agents to train; the others are left out. All if there are none."""
+    """Parts of the names of the agents to train; by default all."""
     timesteps: int | None = None
-    """Environment steps of each lunar lander; the experiment's own if None."""
-    bar: "StudyBar | None" = None
-    """Where progress is shown, if several experiments share a bar."""
+    """Environment steps of each lunar lander; by default those of the experiment."""
+    data: Path = Path("domains")
+    """The folder of other people's files that an experiment reads."""
 
     def __post_init__(self):
         if any(isinstance(seed, bool) or seed < 0 for seed in self.seeds):
@@ -45,15 +41,19 @@ class Options:
             return self.results
         return Path("runs/quick") if self.quick else Path("results")
 
+    def storage(self, name: str) -> Path:
+        """Where the runs of an experiment are kept: beside the results, unless these are ours."""
+        return Path("runs" if self.folder == Path("results") else self.folder / "runs") / name
+
     @property
     def presets(self) -> tuple[str, ...]:
-        """The presets that are asked for."""
+        """The presets to run."""
         return ("default", "paper") if self.preset == "both" else (self.preset,)
 
     def wants(self, name: str) -> bool:
-        """Whether an agent of this name is asked for."""
+        """Whether to train an agent of this name."""
         return not self.only or any(part in name for part in self.only)
 
-    def seeds_or(self, own: tuple[int, ...] = SEEDS) -> tuple[int, ...]:
-        """The seeds that are asked for, or the experiment's `own`; two if it is to be quick."""
-        return self.seeds or (QUICK_SEEDS[: len(own)] if self.quick else own)
+    def seeds_or(self, default: tuple[int, ...] = SEEDS) -> tuple[int, ...]:
+        """The seeds of the user, or the `default`, of which two if `quick`."""
+        return self.seeds or (QUICK_SEEDS[: len(default)] if self.quick else default)

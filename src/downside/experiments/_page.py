@@ -1,4 +1,4 @@
-"""`docs/reproduction.md`, written from what is in `results/`: every number beside the paper's."""
+"""`docs/reproduction.md`, written from `results/`: every number beside the paper's."""
 
 import importlib.resources
 import os
@@ -10,15 +10,15 @@ from jinja2 import StrictUndefined, Template
 
 from downside.experiments import _md, example1, example2, example3, put, quantiles, spectra
 from downside.experiments._agreement import agreement
-from downside.experiments._book import Book, seconds
 from downside.experiments._claims import CLAIMS, judge
 from downside.experiments._cost import SCORINGS
 from downside.experiments._lander import beside_sb3, what_caution_does
 from downside.experiments._paper import PaperTable, example3_levels, paper_table
+from downside.experiments._results import Results, seconds
 from downside.experiments._rows import read_about, read_rows, select
 
 PRESETS = ("default", "paper")
-STUDIES = {
+EXPERIMENTS = {
     "put": "figure 2",
     "mean-reversion": "table 2",
     "spectra": "figure 3",
@@ -30,10 +30,10 @@ _OURS = ("preset default", "of the optimum", "preset paper", "of the optimum")
 
 
 class Page:
-    """The text of the page; figures and data are linked from where it stands."""
+    """The text of the page, with links to figures and data."""
 
     def __init__(self, folder: Path, path: Path):
-        self.book, self.folder, self.path = Book(folder), folder, path
+        self.results, self.folder, self.path = Results(folder), folder, path
 
     def text(self) -> str:
         """All of it."""
@@ -44,7 +44,7 @@ class Page:
         )
         text = template.render(
             docs=docs,
-            made={study: self._made(study) for study in STUDIES},
+            made={experiment: self._made(experiment) for experiment in EXPERIMENTS},
             claims=self._claims(hoped=False),
             hopes=self._claims(hoped=True),
             examples=self._examples(),
@@ -63,9 +63,9 @@ class Page:
 
     def _claims(self, *, hoped: bool) -> str:
         lines = []
-        for claim in (one for one in CLAIMS if one.hoped == hoped):
-            found = [judge(claim, self.book, preset) for preset in PRESETS]
-            lines.append([_md.escaped(claim.says), *(_md.verdict(claim, one) for one in found)])
+        for claim in (claim for claim in CLAIMS if claim.hoped == hoped):
+            judged = [judge(claim, self.results, preset) for preset in PRESETS]
+            lines.append([_md.escaped(claim.says), *(_md.verdict(claim, j) for j in judged)])
         header = ("one would hope" if hoped else "it says", "preset default", "preset paper")
         return _md.table(header, lines)
 
@@ -120,10 +120,10 @@ class Page:
         return "\n".join(parts)
 
     def _boundaries(self) -> str:
-        """The price at which the put is exercised, at each time."""
-        plans, lines, periods = read_rows(self.book.optimum_path("put")), [], 0
+        """The price of exercise at each time."""
+        plans, lines, periods = read_rows(self.results.optimum_path("put")), [], 0
         for preset in PRESETS:
-            rows = self.book.rows("put", preset)
+            rows = self.results.rows("put", preset)
             for risk in put.RISKS:
                 edges = put.boundaries(rows, risk)
                 if len(edges):
@@ -139,7 +139,7 @@ class Page:
     def _trading(self) -> str:
         table = paper_table("mean_reversion")
         parts = [self._figure("mean-reversion", "All agents by all measures")]
-        parts += [self._own_table(table), agreement(self.book, table)]
+        parts += [self._own_table(table), agreement(self.results, table)]
         for measure in table.measures:
             parts += ["", f"### By `{measure}`", "", self._measure_table(table, measure)]
         return "\n".join(parts)
@@ -151,21 +151,21 @@ class Page:
         return "\n".join(parts)
 
     def _quantiles(self) -> str:
-        parts, book, measures = [], self.book, quantiles.MEASURES
+        parts, results, measures = [], self.results, quantiles.MEASURES
         for preset in PRESETS:
-            rows, lines = book.rows("quantiles", preset), []
+            rows, lines = results.rows("quantiles", preset), []
             agents = sorted({(row["algorithm"], int(row["quantiles"])) for row in rows})
             for algorithm, count in reversed(agents):
                 agent = f"{algorithm}, {count} quantiles"
-                found = [book.range("quantiles", preset, agent, one) for one in measures]
-                cells = ["" if one is None else _md.interval(one, seeds=1) for one in found]
-                seeds = "" if found[0] is None else str(found[0].seeds)
+                estimates = [results.estimate("quantiles", preset, agent, m) for m in measures]
+                cells = ["" if e is None else _md.interval(e, seeds=1) for e in estimates]
+                seeds = "" if estimates[0] is None else str(estimates[0].seeds)
                 lines.append([agent, *cells, seeds])
             if lines:
-                optima = [book.optimum("mean-reversion", one) for one in measures]
-                best = ["-" if one is None else f"{one:.3f}" for one in optima]
+                optima = [results.optimum("mean-reversion", measure) for measure in measures]
+                best = ["-" if value is None else f"{value:.3f}" for value in optima]
                 lines.append(["the optimum of each measure", *best, ""])
-                header = (f"preset {preset}", *(f"`{one}`" for one in measures), "seeds")
+                header = (f"preset {preset}", *(f"`{measure}`" for measure in measures), "seeds")
                 parts += ["", _md.table(header, lines)]
                 parts.append(self._figure(f"quantiles-{preset}", f"Six panels, preset {preset}"))
         return "\n".join(parts)
@@ -195,27 +195,27 @@ class Page:
 
     def _lander(self) -> str:
         table = paper_table("windy_lunar_lander")
-        there = any(self.book.rows("lunar", preset) for preset in PRESETS)
-        parts = [self._figure("lunar", "All agents by all measures")] if there else []
+        is_run = any(self.results.rows("lunar", preset) for preset in PRESETS)
+        parts = [self._figure("lunar", "All agents by all measures")] if is_run else []
         for preset in PRESETS:
-            if not self.book.rows("lunar", preset):
+            if not self.results.rows("lunar", preset):
                 continue
             lines = []
             for row in table.rows:
                 cells = []
                 for measure in table.measures:
-                    found = self.book.range("lunar", preset, row, measure)
-                    ours = "not yet run" if found is None else _md.interval(found, 1, seeds=3)
+                    estimate = self.results.estimate("lunar", preset, row, measure)
+                    ours = "not yet run" if estimate is None else _md.interval(estimate, 1, seeds=3)
                     cells.append(f"{ours} ({table.figures[row, measure]})")
                 lines.append([row.replace("*", r"\*"), *cells])
-            said = f"preset {preset} (the paper's figures)"
-            parts += ["", _md.table((said, *(f"`{one}`" for one in table.measures)), lines)]
-        parts += what_caution_does(self.book)
-        parts += beside_sb3(self.book, self.folder)
+            header = (f"preset {preset} (the paper's figures)", *(f"`{m}`" for m in table.measures))
+            parts += ["", _md.table(header, lines)]
+        parts += what_caution_does(self.results)
+        parts += beside_sb3(self.results, self.folder)
         return "\n".join(parts)
 
     def _runs(self) -> str:
-        """Everything there is in the folder, with the command that made it."""
+        """All files in the folder, with the commands that made them."""
         lines = []
         for path in sorted(self.folder.glob("*.json")):
             about, csv = read_about(path), path.with_suffix(".csv")
@@ -241,7 +241,7 @@ class Page:
         lines = []
         for measure in table.measures:
             row = f"QR-SRM {measure}"
-            best = self.book.optimum("mean-reversion", measure)
+            best = self.results.optimum("mean-reversion", measure)
             lines.append(
                 [
                     f"`{measure}`",
@@ -262,59 +262,64 @@ class Page:
             ]
             for row in table.rows
         ]
-        best = self.book.optimum("mean-reversion", measure)
-        said = "The optimum is not yet known." if best is None else f"The optimum is {best:.3f}."
-        return f"{said}\n\n" + _md.table(("agent", "paper", *_OURS), lines)
+        best = self.results.optimum("mean-reversion", measure)
+        text = "The optimum is not yet known." if best is None else f"The optimum is {best:.3f}."
+        return f"{text}\n\n" + _md.table(("agent", "paper", *_OURS), lines)
 
-    def _own_measures(self, study: str, measures: Sequence[str]) -> list[str]:
+    def _own_measures(self, experiment: str, measures: Sequence[str]) -> list[str]:
         """QR-SRM for each of a few measures, by each of them."""
         out = []
         for preset in PRESETS:
-            if not self.book.rows(study, preset):
+            if not self.results.rows(experiment, preset):
                 continue
             lines = []
             for objective in measures:
                 cells = []
                 for measure in measures:
-                    found = self.book.range(study, preset, f"QR-SRM {objective}", measure)
-                    cells.append("not yet run" if found is None else _md.interval(found, 4))
+                    estimate = self.results.estimate(
+                        experiment, preset, f"QR-SRM {objective}", measure
+                    )
+                    cells.append("not yet run" if estimate is None else _md.interval(estimate, 4))
                 lines.append([f"QR-SRM `{objective}`", *cells])
-            optima = [self.book.optimum(study, one) for one in measures]
+            optima = [self.results.optimum(experiment, measure) for measure in measures]
             lines.append(["the optimum", *("-" if x is None else f"{x:.4f}" for x in optima)])
-            header = (f"preset {preset}", *(f"by `{one}`" for one in measures))
+            header = (f"preset {preset}", *(f"by `{measure}`" for measure in measures))
             out += ["", _md.table(header, lines)]
         return out
 
-    def _ours(self, study: str, row: str, measure: str) -> list[str]:
-        """In both presets, the mean with its interval, and how it compares with the optimum."""
-        best, out = self.book.optimum(study, measure), []
+    def _ours(self, experiment: str, row: str, measure: str) -> list[str]:
+        """For both presets, the mean with its interval, and its share of the optimum."""
+        best, out = self.results.optimum(experiment, measure), []
         for preset in PRESETS:
-            found = self.book.range(study, preset, row, measure)
-            if found is None:
+            estimate = self.results.estimate(experiment, preset, row, measure)
+            if estimate is None:
                 out += ["not yet run", ""]
             else:
                 out += [
-                    _md.interval(found),
-                    "" if best is None else _md.share(found.value, best),
+                    _md.interval(estimate),
+                    "" if best is None else _md.share(estimate.value, best),
                 ]
         return out
 
     # --- pieces -------------------------------------------------------------------------------
 
-    def _made(self, study: str) -> str:
-        """Where it is in the paper, and what made our figures."""
-        text = f"In the paper: {STUDIES[study]}."
+    def _made(self, experiment: str) -> str:
+        """Where it is in the paper, and the commands that made our figures."""
+        text = f"In the paper: {EXPERIMENTS[experiment]}."
         for preset in PRESETS:
-            command = f"downside reproduce {study} --preset {preset}"
-            path, rows = self.book.path(study, preset), self.book.rows(study, preset)
+            command = f"downside reproduce {experiment} --preset {preset}"
+            path, rows = (
+                self.results.path(experiment, preset),
+                self.results.rows(experiment, preset),
+            )
             made = f"Made by `{command}`: {self._link(path)}." if rows else _md.not_run(command)
             text += f" {made}"
-            diverged = self.book.about(study, preset).get("diverged")
+            diverged = self.results.about(experiment, preset).get("diverged")
             if diverged:
                 text += (
                     f" Left out, since their losses diverged: {_md.escaped('; '.join(diverged))}."
                 )
-        best = self.book.optimum_path(study)
+        best = self.results.optimum_path(experiment)
         about = best.with_suffix(".json")
         if about.exists():
             command = read_about(about)["command"]
@@ -327,6 +332,6 @@ class Page:
     def _relative(self, path: Path) -> str:
         return Path(os.path.relpath(path, self.path.parent)).as_posix()
 
-    def _figure(self, name: str, said: str) -> str:
+    def _figure(self, name: str, caption: str) -> str:
         path = self.folder / "figures" / f"{name}.png"
-        return f"\n![{said}]({self._relative(path)})\n" if path.exists() else ""
+        return f"\n![{caption}]({self._relative(path)})\n" if path.exists() else ""

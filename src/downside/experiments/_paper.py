@@ -1,13 +1,22 @@
-"""The figures that the paper prints, from `paper.json`."""
+"""The figures that the paper prints, from `paper.json`, and its names of agents."""
 
 import functools
 import importlib.resources
 import json
+from collections.abc import Mapping
 from typing import Any, NamedTuple
+
+NAMES: Mapping[str, str] = {
+    "QR-SRM": "qrsrm",
+    "QR-CVaR": "qrcvar",
+    "QR-iCVaR": "qricvar",
+    "QR-DQN": "qrdqn",
+}
+"""Our names of the paper's algorithms."""
 
 
 class Figure(NamedTuple):
-    """What the paper prints in a cell of a table."""
+    """A figure in a table of the paper."""
 
     mean: float
     """Over its seeds."""
@@ -19,7 +28,7 @@ class Figure(NamedTuple):
 
 
 class PaperTable(NamedTuple):
-    """A table of agents (rows) valued by measures (columns)."""
+    """A table of agents (rows) by measures (columns)."""
 
     rows: tuple[str, ...]
     """The agents, such as "QR-SRM cvar(0.5)" or "QR-CVaR 0.5"."""
@@ -55,3 +64,19 @@ def paper_table(name: str) -> PaperTable:
 def example3_levels() -> list[float]:
     """The levels α_t along the paper's episode of Example 3."""
     return list(_all()["example_3_levels"])
+
+
+def agent_label(algorithm: str, objective: str) -> str:
+    """An agent as in the paper's tables: "QR-SRM cvar(0.5)", "QR-CVaR 0.5", "QR-DQN"."""
+    if algorithm == "QR-DQN":
+        return algorithm
+    short = objective.removeprefix("cvar(").removesuffix(")")
+    return f"{algorithm} {objective if algorithm == 'QR-SRM' else short}"
+
+
+def agent_of(label: str) -> tuple[str, str]:
+    """The algorithm and the objective of a label."""
+    algorithm, _, rest = label.partition(" ")
+    if algorithm == "QR-DQN":
+        return algorithm, "cvar(1.0)"
+    return algorithm, rest if algorithm == "QR-SRM" else f"cvar({rest})"

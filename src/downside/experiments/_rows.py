@@ -1,4 +1,4 @@
-"""Results as rows that grow in a CSV file, with how they were made beside them."""
+"""Rows of results in CSV files, and JSON files that say how they were made."""
 
 import csv
 import importlib.metadata
@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
-from downside._files import write_text
+from downside._files import read_json, write_text
 from downside._machine import commit, cores, machine
 
 Row = dict[str, Any]
@@ -27,7 +27,7 @@ def read_rows(path: Path) -> list[Row]:
 
 
 def write_rows(path: Path, rows: Sequence[Row]) -> None:
-    """Writes all rows, whole or not at all."""
+    """Writes all rows atomically."""
     text = io.StringIO()
     columns = list(dict.fromkeys(name for row in rows for name in row))
     writer = csv.DictWriter(text, columns, lineterminator="\n")
@@ -36,9 +36,9 @@ def write_rows(path: Path, rows: Sequence[Row]) -> None:
     write_text(path, text.getvalue())
 
 
-def without_agent(rows: Sequence[Row], own: Row, *keys: str) -> list[Row]:
-    """The rows without those of one agent, which have the entries `keys` of one of its `own`."""
-    agent = [str(own[key]) for key in keys]
+def without_agent(rows: Sequence[Row], columns: Row, *keys: str) -> list[Row]:
+    """The rows without those that have the same `keys` as `columns`."""
+    agent = [str(columns[key]) for key in keys]
     return [row for row in rows if [str(row[key]) for key in keys] != agent]
 
 
@@ -51,8 +51,8 @@ def select(rows: Sequence[Row], **wanted: Any) -> list[Row]:
 
 def by_seed(rows: Sequence[Row], **wanted: Any) -> dict[int, float]:
     """The value of each seed's agent, among the rows with these entries."""
-    own = {int(row["seed"]): float(row["value"]) for row in select(rows, **wanted)}
-    return dict(sorted(own.items()))
+    seeds = {int(row["seed"]): float(row["value"]) for row in select(rows, **wanted)}
+    return dict(sorted(seeds.items()))
 
 
 def values(rows: Sequence[Row], **wanted: Any) -> Float[np.ndarray, " seeds"]:
@@ -61,12 +61,12 @@ def values(rows: Sequence[Row], **wanted: Any) -> Float[np.ndarray, " seeds"]:
 
 
 def read_about(path: Path) -> dict[str, Any]:
-    """What is written beside the rows; nothing if there is no such file."""
-    return json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+    """How the rows were made; empty if there is no such file."""
+    return read_json(path) if path.exists() else {}
 
 
 def write_about(path: Path, command: str, **facts: Any) -> None:
-    """Writes beside the rows how they were made. What made earlier ones of them stays there."""
+    """Writes how the rows were made, and keeps what made earlier rows."""
     now = {
         "commit": commit(),
         "versions": {
@@ -77,6 +77,6 @@ def write_about(path: Path, command: str, **facts: Any) -> None:
         "machine": machine(),
         "cores": cores(),
     }
-    before = [one for one in read_about(path).get("made_with", ()) if one != now]
+    before = [made for made in read_about(path).get("made_with", ()) if made != now]
     about = {"command": command, **facts, "made_with": [*before, now]}
     write_text(path, json.dumps(about, indent=2) + "\n")

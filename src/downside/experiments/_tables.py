@@ -1,4 +1,4 @@
-"""Tables on the terminal: ours beside the paper's."""
+"""Tables on the terminal."""
 
 import math
 from collections.abc import Sequence
@@ -9,7 +9,7 @@ from rich.table import Table
 
 
 def terminal(width: int = 80) -> Console:
-    """The terminal; one that is too narrow for a table wraps lines instead of cutting numbers."""
+    """The terminal; a narrow one wraps lines instead of cutting numbers."""
     console = Console()
     console.width = max(console.width, width)
     return console
@@ -39,7 +39,7 @@ class Comparison:
         self.agree = True
 
     def add(self, name: str, paper: str, ours: float) -> None:
-        """Adds one figure; `paper` is written as it is printed there."""
+        """Adds a figure; `paper` is the text in the paper."""
         decimals = len(paper.partition(".")[2])
         rounded, cut_off = round(ours, decimals), math.floor(ours * 10**decimals + 1e-9)
         same = float(paper) in (rounded, cut_off / 10**decimals)  # the paper does both

@@ -1,43 +1,41 @@
-"""The main job in a few minutes: train QR-SRM on mean reversion, and see how far from the optimum
-it is."""
+"""The main job in a few minutes: train QR-SRM on mean reversion, and compare with the optimum."""
 
 import time
 from pathlib import Path
 
 import numpy as np
 
-from downside._files import whole_file
+from downside._files import atomic_write
 from downside.evaluation import Evaluation, evaluate
 from downside.exact import Plan, solve
+from downside.experiments._experiment import EPISODES, QUICK
 from downside.experiments._options import Options
 from downside.experiments._paper import paper_table
 from downside.experiments._tables import show, terminal
-from downside.experiments._training import EPISODES, EVALUATION_SEED, QUICK
 from downside.experiments.optimum import ENVIRONMENT, GAMMA
-from downside.reporting import make_chapter, report
-from downside.runs import run_folder
+from downside.reporting import make_section, report
+from downside.runs import evaluation_seed, run_folder
 from downside.train import QRSRM, Agent
 
 RISK = "cvar(0.5)"
 DISTRIBUTION_FRACTION = 0.2
-"""Twice the default: what the report says of the agent's expectations then holds (docs/explain.md).
-"""
+"""Twice the default, so that the learned distributions pass their check (docs/explain.md)."""
 
 
 def main(options: Options) -> bool:
-    """Trains, solves, compares; says whether the agent beats the paper's."""
+    """Trains, solves, compares; returns whether the agent beats the paper's."""
     console = terminal()
     seed = options.seeds_or((0,))[0]
-    changes = QUICK if options.quick else {"distribution_fraction": DISTRIBUTION_FRACTION}
+    changes = QUICK if options.quick else {"evaluation_fraction": DISTRIBUTION_FRACTION}
     agent = QRSRM(ENVIRONMENT, risk=RISK, seed=seed, gamma=GAMMA, **changes)
     console.print(f"Training {agent.name} for {agent.risk} on {ENVIRONMENT}")
     begin = time.perf_counter()
     agent.learn(progress_bar=True)
     seconds = time.perf_counter() - begin
-    found = evaluate(agent, episodes=EPISODES, seed=EVALUATION_SEED)
+    evaluation = evaluate(agent, episodes=EPISODES, seed=evaluation_seed(seed))
     plan = solve(ENVIRONMENT, RISK, gamma=GAMMA, episodes=200_000, progress_bar=True)
 
-    value, (low, high) = found.value(RISK), found.interval(RISK)
+    value, (low, high) = evaluation.value(RISK), evaluation.interval(RISK)
     paper = paper_table("mean_reversion").figures[f"QR-SRM {RISK}", RISK].mean
     rows = [
         ("doing nothing", "0.0000", "", "0%"),
@@ -46,18 +44,20 @@ def main(options: Options) -> bool:
         ("the optimum (exact planner)", f"{plan.value:.4f}", "", "100%"),
     ]
     header = ("mean of the worse half of outcomes", "value", "95% interval", "of the optimum")
-    show(console, f"Mean-reversion trading, {RISK}, {len(found):,} fresh episodes", header, rows)
+    show(
+        console, f"Mean-reversion trading, {RISK}, {len(evaluation):,} fresh episodes", header, rows
+    )
     folder = options.results or run_folder(ENVIRONMENT, "qrsrm", agent.risk, seed)
-    picture = folder / "demo.png"
-    _draw(agent, found, plan, paper, picture)
-    console.print(f"Trained in {seconds:.0f} s. Picture: {picture}")
-    chapter = make_chapter(agent, label=f"{agent.name}, {RISK}", optimum=plan.value, checks=300)
-    page = report(chapter, out=folder / "report.html")
+    image = folder / "demo.png"
+    _draw(agent, evaluation, plan, paper, image)
+    console.print(f"Trained in {seconds:.0f} s. Figure: {image}")
+    section = make_section(agent, label=f"{agent.name}, {RISK}", optimum=plan.value, checks=300)
+    page = report(section, out=folder / "report.html")
     console.print(f"Report, to be opened in a browser: {page}")
     return value > paper or options.quick
 
 
-def _draw(agent: Agent, found: Evaluation, plan: Plan, paper: float, path: Path) -> None:
+def _draw(agent: Agent, evaluation: Evaluation, plan: Plan, paper: float, path: Path) -> None:
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(10.5, 4), layout="constrained")
@@ -84,10 +84,10 @@ def _draw(agent: Agent, found: Evaluation, plan: Plan, paper: float, path: Path)
     bins = list(np.linspace(low, high, 80))
     right.hist(plan.returns, bins, density=True, color="#D55E00", alpha=0.35, label="the optimum")
     right.hist(
-        found.returns, bins, density=True, histtype="step", color="#0072B2", label="the agent"
+        evaluation.returns, bins, density=True, histtype="step", color="#0072B2", label="the agent"
     )
     right.axvline(plan.value, color="#D55E00")
-    right.axvline(found.value(agent.risk), color="#0072B2")
+    right.axvline(evaluation.value(agent.risk), color="#0072B2")
     right.set(
         title="Returns of an episode, and their value (lines)",
         xlabel="discounted return",
@@ -96,5 +96,5 @@ def _draw(agent: Agent, found: Evaluation, plan: Plan, paper: float, path: Path)
     right.legend(frameon=False)
     for axis in (left, right):
         axis.spines[["top", "right"]].set_visible(False)
-    with whole_file(path) as temporary:
+    with atomic_write(path) as temporary:
         figure.savefig(temporary, dpi=150)

@@ -45,8 +45,8 @@ def later_risks() -> dict[str, ConditionalRisk]:
 def value_from_step_1() -> float:
     """ρ(G) put together from the risk measures at step 1: E[ξ (s + c ρ_ξ(G₁))]."""
     return sum(
-        chance * float(one.xi) * (START_REWARD + GAMMA * float(one.value))
-        for (chance, _, _), one in zip(BRANCHES.values(), later_risks().values(), strict=True)
+        chance * float(risk.xi) * (START_REWARD + GAMMA * float(risk.value))
+        for (chance, _, _), risk in zip(BRANCHES.values(), later_risks().values(), strict=True)
     )
 
 
@@ -63,21 +63,21 @@ def comparison() -> Comparison:
         "x1²": ("0.625", "0.875", "0.7", "0.25", "0.7", "8.32"),
     }
     labels = ("ξ(0.4)", "ξ(0.8)", "ξ", "level of CVaR(0.4)", "level of CVaR(0.8)", "ρ_ξ(G₁)")
-    for name, one in later_risks().items():
-        ours = (*one.xi_per_level, one.xi, *one.levels, one.value)
+    for name, risk in later_risks().items():
+        ours = (*risk.xi_per_level, risk.xi, *risk.levels, risk.value)
         for label, paper, figure in zip(labels, printed[name], ours, strict=True):
             out.add(f"{label} at {name}", paper, float(figure))
     return out
 
 
 def main(options: Options) -> bool:
-    """Prints the example and says whether every figure agrees with the paper's."""
+    """Prints the example and returns whether every figure agrees with the paper's."""
     del options
     console = terminal()
-    risk, start, later, seen = parse(RISK), start_return(), later_returns(), later_risks()
+    risk, start, later, conditionals = parse(RISK), start_return(), later_returns(), later_risks()
     rows, ends = [], set()
     for name, (chance, _, _) in BRANCHES.items():
-        branch, conditional = later[name], seen[name]
+        branch, conditional = later[name], conditionals[name]
         whole = branch.affine(START_REWARD, GAMMA)
         dual = conditional_risk(risk, start, point_masses(whole.values)).xi_per_level
         for i, (share, value) in enumerate(zip(branch.probabilities, branch.values, strict=True)):
@@ -97,7 +97,7 @@ def main(options: Options) -> bool:
     header = ("p(G)", "G", "ξ⁰·⁴", "ξ⁰·⁸", "state", "p(G₁)", "G₁", "ξ₁⁰·⁴", "ξ₁⁰·⁸", "ξ")
     show(console, f"Example 1: {RISK}, γ = {GAMMA}", header, rows, frozenset(ends))
 
-    for name, conditional in seen.items():
+    for name, conditional in conditionals.items():
         terms = " + ".join(
             f"{weight:.3f}·CVaR({level:.3f})"
             for weight, level in zip(conditional.weights, conditional.levels, strict=True)

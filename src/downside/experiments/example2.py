@@ -31,7 +31,7 @@ def comparison() -> Comparison:
 
 
 def main(options: Options) -> bool:
-    """Prints the example and says whether every figure agrees with the paper's."""
+    """Prints the example and returns whether every figure agrees with the paper's."""
     del options
     console = terminal()
     risk = parse(RISK)

@@ -1,46 +1,48 @@
-"""The frontier of mean reversion, from the mean to the worst tenth, beside the exact one.
+"""The frontier of mean reversion, from the mean to the worst tenth, and the exact frontier.
 
-Nine mixtures and three seeds, in the folder that `downside frontier downside/MeanReversion-v0` has
-too; `results/frontier.csv` has the points, `figures/frontier` the picture.
+Nine mixtures and three seeds, in the folder of `downside frontier downside/MeanReversion-v0`.
+Writes the points to `results/frontier.csv` and draws `figures/frontier`.
 """
 
+from downside._locks import lock
+from downside.experiments._experiment import EPISODES, QUICK, QUICK_SHARE
 from downside.experiments._figures import save
 from downside.experiments._options import Options
 from downside.experiments._rows import write_about, write_rows
 from downside.experiments._tables import terminal
-from downside.experiments._training import QUICK, QUICK_EPISODES
 from downside.experiments.optimum import ENVIRONMENT, GAMMA
-from downside.frontiers import frontier
-from downside.frontiers.folder import frontier_folder, write_folder
+from downside.studies.frontiers import frontier
+from downside.studies.frontiers.storage import frontier_folder, write_folder
 
 START, END, POINTS = "mean", "cvar(0.1)", 9
 
 
 def main(options: Options) -> bool:
-    """Trains what is missing, writes and prints; says whether the points are in order."""
+    """Trains the missing agents, writes and prints; returns whether the points are in order."""
     folder = frontier_folder(ENVIRONMENT, "qrsrm", START, END)
     if options.quick:
         folder = options.folder / folder.name
-    found = frontier(
+    curve = frontier(
         ENVIRONMENT,
         start=START,
         end=END,
         points=3 if options.quick else POINTS,
         seeds=options.seeds_or((0, 1, 2)),
-        episodes=QUICK_EPISODES if options.quick else None,
+        episodes=EPISODES // QUICK_SHARE if options.quick else None,
         exact=not options.quick,
         folder=folder,
         progress_bar=True,
         gamma=GAMMA,
         **(QUICK if options.quick else {}),
     )
-    page = write_folder(found, folder)
-    summary = found.summary()
+    with lock(folder, wait=True):
+        page = write_folder(curve, folder)
+    summary = curve.summary()
     path = options.folder / "frontier.csv"
     write_rows(path, summary.pop("points"))
     write_about(path.with_suffix(".json"), "downside reproduce frontier", **summary)
-    save(found.plot(), options.folder, "frontier")
+    save(curve.plot(), options.folder, "frontier")
     console = terminal(130)
-    console.print(found.table())
-    console.print(f"Points: {path}. Page: {page}", highlight=False, soft_wrap=True)
-    return found.monotone or options.quick
+    console.print(curve.table())
+    console.print(f"Points: {path}. Page: {page}", highlight=False, markup=False, soft_wrap=True)
+    return curve.monotone or options.quick

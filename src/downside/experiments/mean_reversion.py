@@ -1,57 +1,53 @@
-"""The comparison on mean reversion (table 2 of the paper): 13 agents valued by 7 measures.
+"""The comparison on mean reversion (table 2 of the paper): 13 agents by 7 measures.
 
-Every agent is valued by every measure on 100,000 fresh episodes. Writes a row for each into
-`results/mean-reversion-default.csv` and `results/mean-reversion-paper.csv`; what is complete there
-is not trained again.
+Writes `results/mean-reversion-PRESET.csv`: a row for each agent, seed and measure.
 """
+
+from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 
+from downside.experiments._experiment import Experiment, entry
 from downside.experiments._options import Options
-from downside.experiments._paper import paper_table
+from downside.experiments._paper import agent_label, agent_of, paper_table
 from downside.experiments._rows import Row, values
-from downside.experiments._study import Study
 from downside.experiments._tables import show, terminal
-from downside.experiments._training import Cell, agent_label, agent_of
 from downside.experiments.optimum import ENVIRONMENT, GAMMA, OBJECTIVES, SHORT, optimum
 
 PAPER = paper_table("mean_reversion")
 ROWS = PAPER.rows
-CHANGES = {"distribution_fraction": 0.0}
-"""Only the policies are looked at here, so that there is nothing to learn once they are found."""
+CHANGES: Mapping[str, Any] = {"evaluation_fraction": 0.0}
+"""Only policies are evaluated: no return distribution is fitted to the final one."""
 
 
 def main(options: Options) -> bool:
-    """Trains, values, writes and prints; says whether the default QR-SRM reach the paper's."""
+    """Trains, writes and prints; returns whether the default QR-SRM agents reach the paper's."""
     agree = True
     for preset in options.presets:
-        rows = study(options, preset).train(f"mean-reversion, {preset}")
+        rows = experiment(options, preset).train()
         reached = _show(rows, optimum(options.folder / "mean-reversion-optimum.csv"), preset)
         agree &= reached or preset == "paper" or options.quick
     return agree
 
 
-def studies(options: Options) -> list[Study]:
+def experiments(options: Options) -> list[Experiment]:
     """One for each preset."""
-    return [study(options, preset) for preset in options.presets]
+    return [experiment(options, preset) for preset in options.presets]
 
 
-def study(options: Options, preset: str) -> Study:
-    """Its agents, seed by seed, so that a table without holes comes first."""
-    return Study(
+def experiment(options: Options, preset: str) -> Experiment:
+    """The agents of the paper's table."""
+    return Experiment(
         name=f"mean-reversion-{preset}",
         command=f"downside reproduce mean-reversion --preset {preset}",
         env=ENVIRONMENT,
-        cells=[
-            Cell(algorithm, objective, seed, {"preset": preset, **CHANGES})
-            for seed in options.seeds_or()
-            for algorithm, objective in map(agent_of, ROWS)
-            if options.wants(agent_label(algorithm, objective))
-        ],
+        entries=[entry(*agent_of(r), preset=preset, **CHANGES) for r in ROWS if options.wants(r)],
+        seeds=options.seeds_or(),
         measures=OBJECTIVES,
         order=_order,
         options=options,
-        facts={"gamma": GAMMA, "preset": preset, "changes": CHANGES},
+        facts={"gamma": GAMMA, "preset": preset, "changes": dict(CHANGES)},
     )
 
 
@@ -66,14 +62,14 @@ def _show(rows: list[Row], best: dict[str, float], preset: str) -> bool:
     for label in ROWS:
         algorithm, objective = agent_of(label)
         line = [label]
-        own = np.zeros(0)
+        seeds = np.zeros(0)
         for measure in OBJECTIVES:
-            own = values(rows, algorithm=algorithm, objective=objective, measure=measure)
-            line.append(f"{own.mean():.3f}" if own.size else "-")
-            if own.size and measure == objective and algorithm == "QR-SRM":
+            seeds = values(rows, algorithm=algorithm, objective=objective, measure=measure)
+            line.append(f"{seeds.mean():.3f}" if seeds.size else "-")
+            if seeds.size and measure == objective and algorithm == "QR-SRM":
                 paper = PAPER.figures[label, measure]
-                reached &= bool(own.mean() >= paper.mean - paper.deviation)
-        shown.append([*line, str(own.size)])
+                reached &= bool(seeds.mean() >= paper.mean - paper.deviation)
+        shown.append([*line, str(seeds.size)])
     lines = frozenset({len(shown) - 1})
     if best:
         shown.append(
@@ -83,7 +79,7 @@ def _show(rows: list[Row], best: dict[str, float], preset: str) -> bool:
                 "",
             ]
         )
-    shown.append(["the paper's best", *(f"{PAPER.best(one):.2f}" for one in OBJECTIVES), ""])
+    shown.append(["the paper's best", *(f"{PAPER.best(m):.2f}" for m in OBJECTIVES), ""])
     title = f"Mean reversion, preset {preset}: mean over seeds"
     show(terminal(130), title, ("", *SHORT, "seeds"), shown, lines)
     return reached

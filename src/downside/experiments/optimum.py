@@ -1,4 +1,4 @@
-"""The optimum of mean reversion for each objective of the paper's table, valued by all of them.
+"""The optimum of mean reversion for each objective of the paper's table, by all measures.
 
 Writes `results/mean-reversion-optimum.csv`: one row for each pair of a plan and a measure.
 """
@@ -23,7 +23,7 @@ EPISODES, QUICK_EPISODES, QUICK_REFINE, QUICK_OBJECTIVES = 1_000_000, 10_000, 0.
 
 
 def main(options: Options) -> bool:
-    """Solves, values, writes and prints; says whether each diagonal leads its column."""
+    """Solves, writes and prints; returns whether each plan leads its column."""
     path = options.folder / "mean-reversion-optimum.csv"
     rows = solve_all(path, "downside reproduce optimum", ENVIRONMENT, GAMMA, OBJECTIVES, options)
     return _show(rows, terminal())
@@ -38,9 +38,9 @@ def solve_all(
     options: Options,
     also: Callable[[Plan], Row] | None = None,
 ) -> list[Row]:
-    """The optimum of each objective, valued by all of them; what is in the file is kept.
+    """The optimum of each objective, by all of them; only what is not in the file is solved.
 
-    If it is to be quick, only that of the first. `also` is what else to write down of a plan.
+    Only the first objective if `quick`. `also` adds columns to the rows of a plan.
     """
     rows = read_rows(path)
     episodes = QUICK_EPISODES if options.quick else EPISODES
@@ -70,7 +70,7 @@ def solve_all(
 
 
 def optimum(path: Path) -> dict[str, float]:
-    """The planner's value of each objective, in fresh episodes, as far as they have been solved."""
+    """The planner's value of each objective that is solved, in fresh episodes."""
     rows = [row for row in read_rows(path) if row["plan"] == row["measure"]]
     return {row["plan"]: float(row["value"]) for row in rows}
 
@@ -81,14 +81,14 @@ def _rows(plan: Plan, objective: str, measures: Sequence[str], seconds: float) -
         {
             "plan": objective,
             "measure": measure,
-            "value": round(found.value, 6),
-            "standard_error": round(found.standard_error, 6),
+            "value": round(estimate.value, 6),
+            "standard_error": round(estimate.standard_error, 6),
             "recursion": round(plan.value, 6),
             "alternation": round(plan.alternation, 6),
             "start": plan.start,
             "seconds": round(seconds, 1),
         }
-        for measure, found in zip(measures, estimates.values(), strict=True)
+        for measure, estimate in zip(measures, estimates.values(), strict=True)
     ]
 
 
@@ -100,13 +100,13 @@ def _show(rows: list[Row], console: Console) -> bool:
 
     leads = True
     shown = []
-    solved = [one for one in OBJECTIVES if (one, one) in table]
+    solved = [name for name in OBJECTIVES if (name, name) in table]
     for objective in solved:
-        own = number(objective, objective)
+        value = number(objective, objective)
         error = number(objective, objective, "standard_error")
         leads &= all(
             number(other, objective)
-            <= own + 2 * (error + number(other, objective, "standard_error"))
+            <= value + 2 * (error + number(other, objective, "standard_error"))
             for other in solved
         )
         shown.append(

@@ -18,12 +18,12 @@ from jaxtyping import Float
 from downside.envs import AmericanPut
 from downside.envs.american_put import EXERCISE
 from downside.exact import Plan
-from downside.experiments._figures import agent_words, colour, picture, words
+from downside.experiments._experiment import Experiment, Run, entry
+from downside.experiments._figures import agent_words, colour, figure, words
 from downside.experiments._options import Options
+from downside.experiments._paper import agent_label
 from downside.experiments._rows import Row, select, values
-from downside.experiments._study import Study
 from downside.experiments._tables import show, terminal
-from downside.experiments._training import Cell, Trained, agent_label
 from downside.experiments.optimum import optimum, solve_all
 from downside.train import Agent
 
@@ -31,16 +31,16 @@ ENVIRONMENT = "downside/AmericanPut-v0"
 GAMMA = 1.0
 RISKS = ("cvar(0.2)", "cvar(0.6)", "cvar(1.0)")
 LINES = (":", "--", "-")
-"""As in the paper, of the value by each of them."""
+"""Line styles of the measures, as in the paper."""
 TIMESTEPS = {"default": 512_000, "paper": 500_000}
 TIME = "time of exercise"
-"""Not a measure of risk, but what is claimed of the boundaries."""
+"""Not a risk measure: a claim is about it."""
 _PRICES = np.linspace(0.3, 1.0, 701)
 _EPISODES = 20_000
 
 
 def main(options: Options) -> bool:
-    """Trains, solves, writes, draws; says whether the boundaries are ordered as in the paper."""
+    """Trains, solves, writes, draws; returns whether the boundaries are ordered as in the paper."""
     plans = solve_all(
         options.folder / "american-put-optimum.csv",
         "downside reproduce put",
@@ -52,41 +52,41 @@ def main(options: Options) -> bool:
     )
     ordered = True
     for preset in options.presets:
-        made = study(options, preset)
-        rows = made.train(f"put, {preset}")
+        study = experiment(options, preset)
+        rows = study.train()
         if rows:
             best = optimum(options.folder / "american-put-optimum.csv")
             ordered &= _show(rows, plans, best, preset) or preset == "paper"
-            with picture(options.folder, made.name, 1, 2, (10.0, 4.0)) as (_, axes):
-                _draw_payoffs(axes[0, 0], rows, made.rows("-returns"), preset)
+            with figure(options.folder, study.name, 1, 2, (10.0, 4.0)) as (_, axes):
+                _draw_payoffs(axes[0, 0], rows, study.rows("-returns"), preset)
                 _draw_boundaries(axes[0, 1], rows, plans)
     return ordered or options.quick
 
 
-def studies(options: Options) -> list[Study]:
+def experiments(options: Options) -> list[Experiment]:
     """One for each preset."""
-    return [study(options, preset) for preset in options.presets]
+    return [experiment(options, preset) for preset in options.presets]
 
 
-def study(options: Options, preset: str) -> Study:
-    """Its agents, seed by seed."""
+def experiment(options: Options, preset: str) -> Experiment:
+    """QR-SRM for each level."""
     timesteps = TIMESTEPS[preset]
-    settings = {"gamma": GAMMA, "total_timesteps": timesteps, "distribution_fraction": 0.0}
-    return Study(
+    settings = {"gamma": GAMMA, "total_timesteps": timesteps, "evaluation_fraction": 0.0}
+    return Experiment(
         name=f"american-put-{preset}",
         command=f"downside reproduce put --preset {preset}",
         env=ENVIRONMENT,
-        cells=[
-            Cell("QR-SRM", risk, seed, {"preset": preset, **settings})
-            for seed in options.seeds_or()
+        entries=[
+            entry("QR-SRM", risk, preset=preset, **settings)
             for risk in RISKS
             if options.wants(agent_label("QR-SRM", risk))
         ],
+        seeds=options.seeds_or(),
         measures=RISKS,
         order=lambda row: (RISKS.index(row["objective"]), int(row["seed"])),
         options=options,
-        parts={"-returns": Trained.returns},
-        extra=lambda one: {"boundary": _written(boundary(one.agent))},
+        parts={"-returns": Run.returns},
+        extra=lambda run: {"boundary": _written(boundary(run.agent))},
         facts={"gamma": GAMMA, "preset": preset, "total_timesteps": timesteps},
     )
 
@@ -101,7 +101,7 @@ def boundary(agent: Agent) -> Float[np.ndarray, " periods"]:
     edge = np.full(env.periods, np.nan)
     for t in range(env.periods):
         discount = agent.settings.gamma**t
-        seen = np.stack(
+        observations = np.stack(
             [
                 _PRICES,
                 np.full_like(_PRICES, t / env.periods),
@@ -110,7 +110,7 @@ def boundary(agent: Agent) -> Float[np.ndarray, " periods"]:
             ],
             axis=1,
         )
-        actions, _ = agent.predict(seen)
+        actions, _ = agent.predict(observations)
         exercised = _PRICES[(actions == EXERCISE) & (env.strike > _PRICES)]
         if exercised.size:
             edge[t] = exercised.max()
@@ -127,13 +127,13 @@ def _edge_of_plan(plan: Plan) -> Row:
 
 
 def edge(text: str) -> Float[np.ndarray, " periods"]:
-    """A boundary as it is written down: NaN where there is no exercise."""
+    """A boundary from its text: NaN where there is no exercise."""
     return np.array([np.nan if price is None else price for price in json.loads(text)], dtype=float)
 
 
 def exercise_time(edge: Float[np.ndarray, " periods"]) -> float:
-    """When the put is exercised on average, as a share of its life: where the price is at the
-    boundary `edge` or below it, and otherwise at maturity. Always under the same prices."""
+    """The mean time of exercise, as a share of the put's life: when the price is first at or below
+    the boundary `edge`, otherwise maturity. Always under the same prices."""
     prices = _prices()[:, : len(edge)]
     now = (prices <= np.where(np.isnan(edge), -np.inf, edge)) & (prices < AmericanPut().strike)
     first = np.where(now.any(axis=1), now.argmax(axis=1), len(edge))
@@ -142,7 +142,7 @@ def exercise_time(edge: Float[np.ndarray, " periods"]) -> float:
 
 @functools.cache
 def _prices() -> Float[np.ndarray, "episodes periods"]:
-    """The prices that decisions are made at."""
+    """Simulated prices at the decision times."""
     env, draws = AmericanPut(), np.random.default_rng(0)
     prices = [np.full(_EPISODES, env.initial_price)]
     for _ in range(env.periods - 1):
@@ -152,15 +152,15 @@ def _prices() -> Float[np.ndarray, "episodes periods"]:
 
 
 def planned(plans: Sequence[Row], risk: str, periods: int) -> Float[np.ndarray, " periods"]:
-    """The planner's boundary, if it has been solved."""
-    found = select(plans, plan=risk)
-    return edge(found[0]["boundary"]) if found else np.full(periods, np.nan)
+    """The planner's boundary, if it is solved."""
+    rows = select(plans, plan=risk)
+    return edge(rows[0]["boundary"]) if rows else np.full(periods, np.nan)
 
 
 def boundaries(rows: Sequence[Row], risk: str) -> Float[np.ndarray, "seeds periods"]:
     """The boundaries of each seed's agent."""
-    own = [edge(row["boundary"]) for row in select(rows, objective=risk, measure=risk)]
-    return np.stack(own) if own else np.zeros((0, 0))
+    edges = [edge(row["boundary"]) for row in select(rows, objective=risk, measure=risk)]
+    return np.stack(edges) if edges else np.zeros((0, 0))
 
 
 def median(edges: Float[np.ndarray, "seeds periods"]) -> Float[np.ndarray, " periods"]:
@@ -175,8 +175,8 @@ def median(edges: Float[np.ndarray, "seeds periods"]) -> Float[np.ndarray, " per
 def _show(rows: list[Row], plans: list[Row], best: dict[str, float], preset: str) -> bool:
     shown, middles = [], []
     for risk in RISKS:
-        own = values(rows, objective=risk, measure=risk)
-        if not own.size:
+        seeds = values(rows, objective=risk, measure=risk)
+        if not seeds.size:
             continue
         middle = median(boundaries(rows, risk))
         middles.append(np.where(np.isnan(middle), -np.inf, middle))
@@ -184,11 +184,11 @@ def _show(rows: list[Row], plans: list[Row], best: dict[str, float], preset: str
         shown.append(
             [
                 risk,
-                f"{own.mean():.4f}",
+                f"{seeds.mean():.4f}",
                 f"{best[risk]:.4f}" if risk in best else "-",
-                f"{own.mean() / best[risk]:.1%}" if risk in best else "-",
+                f"{seeds.mean() / best[risk]:.1%}" if risk in best else "-",
                 "-" if np.isnan(gap).all() else f"{np.nanmax(gap):.3f}",
-                str(own.size),
+                str(seeds.size),
             ]
         )
     header = ("risk", "QR-SRM", "optimum", "share", "largest gap of the boundary", "seeds")
@@ -203,8 +203,8 @@ def _draw_boundaries(axis: Any, rows: list[Row], plans: list[Row]) -> None:
         if not len(edges):
             continue
         times = np.arange(edges.shape[1])
-        for one in edges:
-            axis.plot(times, one, color=colour(label), alpha=0.25, linewidth=1)
+        for boundary_of_seed in edges:
+            axis.plot(times, boundary_of_seed, color=colour(label), alpha=0.25, linewidth=1)
         never = ": never" if np.isnan(median(edges)).all() else ""
         axis.plot(
             times,
@@ -234,11 +234,11 @@ def _draw_payoffs(axis: Any, rows: list[Row], returns: list[Row], preset: str) -
         axis.text(0.5, 0.5, "not yet run", transform=axis.transAxes, ha="center")
     for risk in RISKS:
         label = f"QR-SRM {risk}"
-        own = [float(row["value"]) for row in select(returns, objective=risk)]
-        if not own:
+        payoffs = [float(row["value"]) for row in select(returns, objective=risk)]
+        if not payoffs:
             continue
-        heights, _ = np.histogram(own, bins)
-        axis.stairs(heights / len(own), bins, color=colour(label), label=agent_words(label))
+        heights, _ = np.histogram(payoffs, bins)
+        axis.stairs(heights / len(payoffs), bins, color=colour(label), label=agent_words(label))
         for measure, line in zip(RISKS, LINES, strict=True):
             value = values(rows, objective=risk, measure=measure).mean()
             axis.axvline(value, color=colour(label), linestyle=line, linewidth=1)

@@ -5,28 +5,25 @@ QR-SRM with N = 10, 25, 50, 100 and 200 quantiles, and QR-DQN with 50 and 200. W
 and `quantiles-PRESET-curves.csv` (the course of training), and draws `figures/quantiles-PRESET`.
 What an update costs is in `quantiles-cost.csv` (`_cost.py`).
 
-Differs: in the preset `default` QR-SRM scores actions by a network that knows no quantiles, so that
-N changes nothing but the distribution that is learned afterwards. Here it scores them by its
-quantiles, with the settings that QR-DQN has in that preset: what sets the two apart is (s, c).
+Differs: in the preset `default` QR-SRM scores actions by a network without quantiles, so that N
+changes only the distribution that is fitted afterwards. Here it scores them by its quantiles, with
+the settings of QR-DQN in that preset: the two differ in (s, c) only.
 """
 
+import dataclasses
 from typing import Any
 
-import jax
 import numpy as np
 from jaxtyping import Float
 
-from downside.agents.memoryless import AbstractMemoryless
 from downside.experiments import _cost
+from downside.experiments._experiment import Experiment, Run, entry
 from downside.experiments._options import Options
-from downside.experiments._quantile_figure import draw
+from downside.experiments._quantiles_figure import draw
 from downside.experiments._rows import Row, select, values
-from downside.experiments._study import Study
 from downside.experiments._tables import show, terminal
-from downside.experiments._training import Cell, Trained
 from downside.experiments.optimum import ENVIRONMENT, GAMMA
-from downside.train import Agent
-from downside.train.policy import Policy
+from downside.train import QRDQN, QRSRM, Agent, Callback
 
 COUNTS, QUICK_COUNTS = (10, 25, 50, 100, 200), (5, 10)
 DQN_COUNTS, QUICK_DQN_COUNTS = (50, 200), (10,)
@@ -40,115 +37,120 @@ def main(options: Options) -> bool:
     counts = QUICK_COUNTS if options.quick else COUNTS
     cost = _cost.measured(options.folder / "quantiles-cost.csv", counts, quick=options.quick)
     for preset in options.presets:
-        made = study(options, preset)
-        rows = made.train(f"quantiles, {preset}", start_returns)
+        study = experiment(options, preset)
+        rows = study.train()
         if rows:
             _show(rows, preset)
-            draw((rows, made.rows("-returns"), made.rows("-curves"), cost), options.folder, preset)
+            draw(
+                (rows, study.rows("-returns"), study.rows("-curves"), cost), options.folder, preset
+            )
     return True
 
 
-def studies(options: Options) -> list[Study]:
+def experiments(options: Options) -> list[Experiment]:
     """One for each preset."""
-    return [study(options, preset) for preset in options.presets]
+    return [experiment(options, preset) for preset in options.presets]
 
 
-def study(options: Options, preset: str) -> Study:
-    """Its agents, seed by seed, those with few quantiles first: they are quick."""
+def experiment(options: Options, preset: str) -> Experiment:
+    """Both algorithms, those with few quantiles first: they are quick."""
     ours = QUICK_COUNTS if options.quick else COUNTS
     theirs = QUICK_DQN_COUNTS if options.quick else DQN_COUNTS
     agents = sorted([(n, "QR-SRM") for n in ours] + [(n, "QR-DQN") for n in theirs])
-    return Study(
+    changes = {"QR-SRM": settings_of_qrdqn(preset), "QR-DQN": {}}
+    return Experiment(
         name=f"quantiles-{preset}",
         command=f"downside reproduce quantiles --preset {preset}",
         env=ENVIRONMENT,
-        cells=[
-            Cell(
+        entries=[
+            entry(
                 algorithm,
                 OBJECTIVE,
-                seed,
-                _settings(preset, count) if algorithm == "QR-SRM" else _common(preset, count),
                 label=f"{algorithm}, {count} quantiles",
-                entries={"quantiles": count},
+                row={"quantiles": count},
+                **changes[algorithm],
+                preset=preset,
+                quantiles=count,
             )
-            for seed in options.seeds_or(SEEDS)
             for count, algorithm in agents
             if options.wants(f"{algorithm}, {count} quantiles")
         ],
+        seeds=options.seeds_or(SEEDS),
         measures=MEASURES,
         order=lambda row: (row["algorithm"], int(row["quantiles"]), int(row["seed"])),
         options=options,
         keys=("algorithm", "quantiles", "seed"),
-        parts={"-returns": Trained.returns, "-curves": _curve},
-        facts={
-            "gamma": GAMMA,
-            "preset": preset,
-            "changes_of_qrsrm": {
-                name: _plain(value)
-                for name, value in _settings(preset, 0).items()
-                if name != "quantiles"
-            },
-        },
+        parts={"-returns": Run.returns, "-curves": _curve},
+        facts={"gamma": GAMMA, "preset": preset, "changes_of_qrsrm": changes["QR-SRM"]},
+        callback="downside.experiments.quantiles:StartMovement",
     )
 
 
-def _common(preset: str, count: int) -> dict[str, Any]:
-    return {"preset": preset, "quantiles": count, "distribution_fraction": 0.0}
+def settings_of_qrdqn(preset: str) -> dict[str, Any]:
+    """The settings of QR-DQN where QR-SRM has others; no distribution is fitted at the end."""
+    ours, theirs = (
+        dataclasses.asdict(kind(ENVIRONMENT, risk="mean", preset=preset).settings)
+        for kind in (QRSRM, QRDQN)
+    )
+    changes = {name: value for name, value in theirs.items() if value != ours[name]}
+    return {**changes, "evaluation_fraction": 0.0}
 
 
-def _settings(preset: str, count: int) -> dict[str, Any]:
-    own = AbstractMemoryless.preset if preset == "default" else {}
-    return {**own, **_common(preset, count), **AbstractMemoryless.fixed}
+class StartMovement(Callback):
+    """Records how far the learned return distribution of the start moves in each outer step.
 
+    Mean absolute difference of the quantiles, under the policy that is kept.
+    """
 
-def _plain(value: Any) -> Any:
-    return list(value) if isinstance(value, tuple) else value
+    def __init__(self) -> None:
+        self.before: Float[np.ndarray, " N"] | None = None
+
+    def on_step(self, agent: Agent) -> None:
+        """Adds `moved` to the record of the outer step."""
+        now = start_returns(agent)
+        if self.before is not None:
+            agent.history[-1]["moved"] = float(np.abs(now - self.before).mean())
+        self.before = now
 
 
 def start_returns(agent: Agent) -> Float[np.ndarray, " N"]:
-    """The return distribution at the start that the agent believes in just now."""
-    run = agent._run
-    assert run is not None
-    policy = Policy(agent._algorithm, run.learner.networks, run.goal, agent._core)
-    env = agent._algorithm.wrap(agent._core, run.goal)
-    seen = np.asarray(env.observe(env.initial_state(jax.random.key(0))))
-    return policy.quantiles(seen)[policy.scores(seen).argmax()]
+    """The learned return distribution of the greedy action at the start."""
+    observation, _ = agent.wrap().reset(seed=0)
+    return agent.return_distribution(observation)[agent.scores(observation).argmax()]
 
 
-def _curve(one: Trained) -> list[Row]:
-    """What training reached after each outer step, and how far the start distribution moved."""
-    out, history = [], one.agent.history
-    # The first step compiled as well: it took as long as the others do on average.
+def _curve(run: Run) -> list[Row]:
+    """The value after each outer step, and the movement of the start distribution."""
+    history = run.agent.history
+    # The first step includes compilation: count it as long as the others are on average.
     first, last = history[0]["seconds"], history[-1]["seconds"]
     compiling = first - (last - first) / max(1, len(history) - 1)
-    for i, entry in enumerate(history):
-        moved = np.abs(one.watched[i] - one.watched[i - 1]).mean() if i else np.nan
-        out.append(
-            {
-                **one.cell.row(),
-                "timesteps": int(entry["timesteps"]),
-                "seconds": round(entry["seconds"] - compiling, 2),
-                "value": round(entry["mean"], 5),
-                "moved": "" if np.isnan(moved) else round(float(moved), 6),
-            }
-        )
-    return out
+    return [
+        {
+            **run.columns,
+            "timesteps": int(record["timesteps"]),
+            "seconds": round(record["seconds"] - compiling, 2),
+            "value": round(record["mean"], 5),
+            "moved": round(record["moved"], 6) if "moved" in record else "",
+        }
+        for record in history
+    ]
 
 
 def _show(rows: list[Row], preset: str) -> None:
     shown = []
     for algorithm, count in sorted({(r["algorithm"], int(r["quantiles"])) for r in rows}):
-        own = [
+        seeds = [
             values(rows, algorithm=algorithm, quantiles=count, measure=measure)
             for measure in MEASURES
         ]
-        seconds = select(rows, algorithm=algorithm, quantiles=count, measure=OBJECTIVE)
+        timed = select(rows, algorithm=algorithm, quantiles=count, measure=OBJECTIVE)
         shown.append(
             [
                 f"{algorithm}, {count}",
-                *(f"{one.mean():.4f}" for one in own),
-                f"{np.mean([float(row['seconds']) for row in seconds]):.0f}",
-                str(own[0].size),
+                *(f"{v.mean():.4f}" for v in seeds),
+                f"{np.mean([float(row['seconds']) for row in timed]):.0f}",
+                str(seeds[0].size),
             ]
         )
     header = ("agent, quantiles", "mean", "cvar 0.5", "cvar 0.2", "seconds", "seeds")

@@ -10,77 +10,76 @@ from typing import Any
 
 import numpy as np
 
-from downside.experiments._book import difference
-from downside.experiments._figures import agent_words, colour, density, picture, words
+from downside.experiments._experiment import Experiment, Run, entry
+from downside.experiments._figures import agent_words, colour, density, figure, words
 from downside.experiments._options import Options
+from downside.experiments._paper import agent_label
+from downside.experiments._results import difference
 from downside.experiments._rows import Row, by_seed, select, values
-from downside.experiments._study import Study
 from downside.experiments._tables import show, terminal
-from downside.experiments._training import Cell, Trained, agent_label
 from downside.experiments.optimum import ENVIRONMENT, GAMMA, optimum, solve_all
 from downside.risk import parse
 
 OBJECTIVES = ("exponential(12)", "dual_power(4)", "0.2*cvar(0.1)+0.3*cvar(0.6)+0.5*cvar(1.0)")
 LINES = ("--", ":", "-")
-"""As in the paper, of the value by each of them."""
+"""Line styles of the measures, as in the paper."""
 
 
 def main(options: Options) -> bool:
-    """Solves, trains, writes, draws; says whether each agent leads its own column."""
+    """Solves, trains, writes, draws; returns whether each agent leads its column."""
     if not options.quick:
         path = options.folder / "spectra-optimum.csv"
         solve_all(path, "downside reproduce spectra", ENVIRONMENT, GAMMA, OBJECTIVES, options)
     leads = True
     for preset in options.presets:
-        made = study(options, preset)
-        rows = made.train(f"spectra, {preset}")
+        study = experiment(options, preset)
+        rows = study.train()
         if rows:
             led = _show(rows, optimum(options.folder / "spectra-optimum.csv"), preset)
             leads &= led or preset == "paper"
             size, widths = (9.6, 3.8), {"width_ratios": (3, 2)}
-            with picture(options.folder, made.name, 1, 2, size, **widths) as (_, axes):
-                _draw(axes[0, 0], axes[0, 1], rows, made.rows("-returns"), preset)
+            with figure(options.folder, study.name, 1, 2, size, **widths) as (_, axes):
+                _draw(axes[0, 0], axes[0, 1], rows, study.rows("-returns"), preset)
     return leads or options.quick
 
 
-def studies(options: Options) -> list[Study]:
+def experiments(options: Options) -> list[Experiment]:
     """One for each preset."""
-    return [study(options, preset) for preset in options.presets]
+    return [experiment(options, preset) for preset in options.presets]
 
 
-def study(options: Options, preset: str) -> Study:
-    """Its agents, seed by seed."""
-    settings = {"preset": preset, "distribution_fraction": 0.0}
-    return Study(
+def experiment(options: Options, preset: str) -> Experiment:
+    """QR-SRM for each objective."""
+    return Experiment(
         name=f"spectra-{preset}",
         command=f"downside reproduce spectra --preset {preset}",
         env=ENVIRONMENT,
-        cells=[
-            Cell("QR-SRM", objective, seed, settings)
-            for seed in options.seeds_or()
+        entries=[
+            entry("QR-SRM", objective, preset=preset, evaluation_fraction=0.0)
             for objective in OBJECTIVES
             if options.wants(agent_label("QR-SRM", objective))
         ],
+        seeds=options.seeds_or(),
         measures=OBJECTIVES,
         order=lambda row: (OBJECTIVES.index(row["objective"]), int(row["seed"])),
         options=options,
-        parts={"-returns": Trained.returns},
+        parts={"-returns": Run.returns},
         facts={"gamma": GAMMA, "preset": preset},
     )
 
 
 def _show(rows: list[Row], best: dict[str, float], preset: str) -> bool:
-    """Prints the table; says whether no agent is clearly better by a measure than its own one."""
-    found = {
+    """Prints the table; returns whether no agent is significantly better than that of a measure."""
+    table = {
         (objective, measure): by_seed(rows, objective=objective, measure=measure)
         for objective in OBJECTIVES
         for measure in OBJECTIVES
         if select(rows, objective=objective)
     }
-    there = [objective for objective in OBJECTIVES if (objective, objective) in found]
+    trained = [objective for objective in OBJECTIVES if (objective, objective) in table]
     shown = [
-        [words(own), *(f"{np.mean([*found[own, measure].values()]):.4f}" for measure in OBJECTIVES)]
-        for own in there
+        [words(name), *(f"{np.mean([*table[name, m].values()]):.4f}" for m in OBJECTIVES)]
+        for name in trained
     ]
     shown.append(
         ["the optimum", *(f"{best.get(objective, np.nan):.4f}" for objective in OBJECTIVES)]
@@ -89,7 +88,9 @@ def _show(rows: list[Row], best: dict[str, float], preset: str) -> bool:
     title = f"Spectra, preset {preset}: mean over seeds"
     show(terminal(), title, header, shown, frozenset({2}))
     return all(
-        difference(found[own, own], found[other, own]).high >= 0 for own in there for other in there
+        difference(table[name, name], table[other, name]).high >= 0
+        for name in trained
+        for other in trained
     )
 
 
@@ -100,10 +101,10 @@ def _draw(left: Any, right: Any, rows: list[Row], returns: list[Row], preset: st
     ranks = np.linspace(0.0005, 0.9995, 1000)
     for objective in OBJECTIVES:
         label = f"QR-SRM {objective}"
-        own = [float(row["value"]) for row in select(returns, objective=objective)]
-        if not own:
+        sample = [float(row["value"]) for row in select(returns, objective=objective)]
+        if not sample:
             continue
-        left.plot(grid, density(own, grid), color=colour(label), label=agent_words(label))
+        left.plot(grid, density(sample, grid), color=colour(label), label=agent_words(label))
         for measure, line in zip(OBJECTIVES, LINES, strict=True):
             value = values(rows, objective=objective, measure=measure).mean()
             left.axvline(value, color=colour(label), linestyle=line, linewidth=1)

@@ -4,7 +4,7 @@ The package is called `explanation` because `downside.explain` is the function.
 """
 
 from downside.explanation.calibration import Calibration
-from downside.explanation.story import Episode, Step, Story
-from downside.explanation.tell import explain
+from downside.explanation.explain import explain
+from downside.explanation.results import Episode, ExplainedStep, Explanation
 
-__all__ = ["Calibration", "Episode", "Step", "Story", "explain"]
+__all__ = ["Calibration", "Episode", "ExplainedStep", "Explanation", "explain"]

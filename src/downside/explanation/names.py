@@ -1,6 +1,7 @@
-"""What observations and actions are called, for people who did not write the environment."""
+"""Names of observations and actions, for people who did not write the environment."""
 
 import dataclasses
+import itertools
 from collections.abc import Callable
 from typing import Any
 
@@ -8,6 +9,8 @@ import numpy as np
 from jaxtyping import Float
 
 from downside.envs import AbstractJaxEnv, AmericanPut, CliffWalk, MeanReversion, Tabular
+from downside.explanation.narrative import number
+from downside.explanation.trajectory import Action
 
 _DIRECTIONS = ("up", "right", "down", "left")
 _LANDER = (
@@ -25,42 +28,73 @@ _ENGINES = ("engines off", "left engine", "main engine", "right engine")
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Names:
-    """How to say what an environment shows and does."""
+    """Names for what an environment shows and does."""
 
     observation: Callable[[Float[np.ndarray, " d"]], dict[str, float]]
-    """What an observation says, by name."""
-    action: Callable[[int], str]
-    """What an action does, as an order."""
+    """The numbers of an observation, by name."""
+    action: Callable[[Any], str]
+    """What an action does, as a command."""
+    coordinates: tuple[str, ...] = ()
+    """The names of the coordinates of a continuous action, where they have names."""
 
 
 def names_of(env: Any) -> Names:
-    """The names for an environment: in JAX, with a Gymnasium face, or any other."""
+    """The names for an environment: in JAX, in JAX behind a Gymnasium environment, or any other.
+
+    An environment may bring its names: `observation_names`, one for each number that it shows, and
+    `action_names`, one for each discrete action or for each coordinate of a continuous one.
+    """
     core = env if isinstance(env, AbstractJaxEnv) else getattr(unwrapped(env), "core", None)
+    names = _known_names(env, core)
+    problem = unwrapped(env) if core is None else core
+    observations = tuple(getattr(problem, "observation_names", ()))
+    actions = tuple(getattr(problem, "action_names", ()))
+    if observations:
+        names = dataclasses.replace(
+            names,
+            observation=lambda values: dict(zip(observations, map(float, values), strict=False)),
+        )
+    if actions:
+        names = dataclasses.replace(
+            names, action=lambda action: _named_action(actions, action), coordinates=actions
+        )
+    return names
+
+
+def _known_names(env: Any, core: Any) -> Names:
+    """The names for the environments that we know, and numbers for all others."""
     if isinstance(core, MeanReversion):
         return Names(
-            observation=lambda seen: {"price": float(seen[0]), "inventory": float(seen[1])},
-            action=lambda action: _trade(float(core.trades[action])),
+            observation=lambda values: {"price": float(values[0]), "inventory": float(values[1])},
+            action=lambda action: _trade(
+                action[0] if isinstance(action, tuple) else float(core.trades[action])
+            ),
+            coordinates=("trade",),
         )
     if isinstance(core, AmericanPut):
         return Names(
-            observation=lambda seen: {"price": float(seen[0])},
+            observation=lambda values: {"price": float(values[0])},
             action=lambda action: ("hold", "exercise")[action],
         )
     if isinstance(core, CliffWalk):
         return Names(
-            observation=lambda seen: dict(
-                zip(("row", "column"), map(float, divmod(_marked(seen), core.columns)), strict=True)
+            observation=lambda values: dict(
+                zip(
+                    ("row", "column"),
+                    map(float, divmod(_marked(values), core.columns)),
+                    strict=True,
+                )
             ),
             action=lambda action: _DIRECTIONS[action],
         )
     if isinstance(core, Tabular):
         return Names(
-            observation=lambda seen: {"state": float(_marked(seen[: core.num_states]))},
+            observation=lambda values: {"state": float(_marked(values[: core.num_states]))},
             action=_number,
         )
     if type(unwrapped(env)).__name__ == "LunarLander":
         return Names(
-            observation=lambda seen: dict(zip(_LANDER, map(float, seen), strict=False)),
+            observation=lambda values: dict(zip(_LANDER, map(float, values), strict=False)),
             action=lambda action: _ENGINES[action],
         )
     return Names(observation=_numbered, action=_number)
@@ -72,18 +106,29 @@ def unwrapped(env: Any) -> Any:
 
 
 def _trade(amount: float) -> str:
-    if abs(amount) < 1e-9:
+    if abs(amount) < 5e-4:
         return "do nothing"
-    return f"{'buy' if amount > 0 else 'sell'} {abs(amount):g}"
+    return f"{'buy' if amount > 0 else 'sell'} {float(f'{abs(amount):.3g}'):g}"
 
 
-def _marked(seen: np.ndarray) -> int:
-    return int(np.argmax(seen))
+def _marked(values: np.ndarray) -> int:
+    return int(np.argmax(values))
 
 
-def _number(action: int) -> str:
+def _number(action: Action) -> str:
+    if isinstance(action, tuple):
+        texts = [number(coordinate) for coordinate in action]
+        return texts[0] if len(texts) == 1 else f"({', '.join(texts)})"
     return f"action {action}"
 
 
-def _numbered(seen: Float[np.ndarray, " d"]) -> dict[str, float]:
-    return {f"observation {i}": float(value) for i, value in enumerate(seen[:12])}
+def _named_action(names: tuple[str, ...], action: Action) -> str:
+    """The name of a discrete action; the coordinates of a continuous one, each with its name."""
+    if not isinstance(action, tuple):
+        return names[action] if action < len(names) else _number(action)
+    pairs = itertools.zip_longest(names[: len(action)], action)
+    return ", ".join(f"{name or ''} {number(value)}".strip() for name, value in pairs)
+
+
+def _numbered(values: Float[np.ndarray, " d"]) -> dict[str, float]:
+    return {f"observation {i}": float(value) for i, value in enumerate(values[:12])}

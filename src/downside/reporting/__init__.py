@@ -1,4 +1,4 @@
-"""Explanation and evaluation -> one self-contained HTML file.
+"""From an explanation and an evaluation to one self-contained HTML file.
 
 The package is called `reporting` because `downside.report` is the function. Names are imported when
 they are first used: the command line reads `commands` and must not wait for JAX.
@@ -8,15 +8,15 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from downside.reporting.chapters import Chapter, make_chapter
     from downside.reporting.page import fill, render, report
+    from downside.reporting.sections import ReportSection, make_section
 
-__all__ = ["Chapter", "fill", "make_chapter", "render", "report"]
+__all__ = ["ReportSection", "fill", "make_section", "render", "report"]
 
 _HOMES = {
-    "Chapter": "chapters",
+    "ReportSection": "sections",
     "fill": "page",
-    "make_chapter": "chapters",
+    "make_section": "sections",
     "render": "page",
     "report": "page",
 }

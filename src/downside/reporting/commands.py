@@ -10,18 +10,19 @@ import tyro
 
 @dataclasses.dataclass(frozen=True)
 class Explain:
-    """Say what a trained agent is optimising at every step of an episode, and how sure that is."""
+    """Explain what a trained agent optimises at every step of an episode, with checks."""
 
     run_path: tyro.conf.Positional[str]
     """The run: its folder, or a saved agent."""
     episode_seed: int = 0
-    """Of the first episode that is told."""
+    """Of the first episode that is explained."""
     episodes: int = 1
-    """How many episodes are told."""
+    """How many episodes are explained."""
     checks: int = 500
     """How many other episodes the distributions are checked in."""
-    simulated: bool = False
-    """Run the policy on from every step instead of asking the networks (environments in JAX)."""
+    learned: bool = False
+    """Ask the agent's networks instead of running the policy on from every step, as is done in
+    environments in JAX."""
     out: str | None = None
     """The page to write; by default explain.html in the run's folder."""
     open: bool = False
@@ -32,42 +33,49 @@ class Explain:
     def run(self) -> None:
         """Prints the table and the words, and writes the page."""
         from downside import evaluate, explain
-        from downside.reporting import Chapter, render
+        from downside.reporting import ReportSection, render
 
         agent = _load(self.run_path)
-        story = explain(
+        explanation = explain(
             agent,
             episode_seed=self.episode_seed,
             episodes=self.episodes,
             checks=self.checks,
-            returns="simulated" if self.simulated else None,
+            returns="learned" if self.learned else None,
             label=_name(self.run_path),
         )
-        found = evaluate(agent, episodes=min(5_000, agent.default_episodes), label=story.label)
+        label, checks = explanation.label, explanation.calibration
+        section = ReportSection(
+            label=label,
+            explanation=explanation,
+            evaluation=evaluate(agent, episodes=min(5_000, agent.default_episodes), label=label),
+            about=explanation.experience,
+        )
         path = Path(self.out) if self.out else _folder(self.run_path) / "explain.html"
-        _write(path, render([Chapter(label=story.label, story=story, evaluation=found)]))
+        _write(path, render([section]))
         if self.json:
             _print_json(
                 {
-                    "label": story.label,
-                    "risk": str(story.risk),
-                    "distributions": story.kind,
-                    "checks": None if story.calibration is None else story.calibration.verdict,
-                    "episodes": [story.rows(i) for i in range(len(story.episodes))],
+                    "label": label,
+                    "risk": str(explanation.risk),
+                    "distributions": explanation.kind,
+                    "checks": None if checks is None else checks.verdict,
+                    "timesteps": explanation.timesteps,
+                    "simulated_steps": explanation.simulated_steps,
+                    "episodes": [explanation.rows(i) for i in range(len(explanation.episodes))],
                 }
             )
         else:
             console = _console()
-            for i, episode in enumerate(story.episodes):
-                console.print(story.table(i))
+            for i, episode in enumerate(explanation.episodes):
+                console.print(explanation.table(i))
                 for step in episode.steps:
                     console.print(f"{step.time:>4}  {step.words}", markup=False)
                 console.print()
-            if story.note:
-                console.print(story.note, markup=False)
-            if story.calibration is not None:
-                console.print(story.calibration.words, markup=False)
-            console.print(f"Page: {path}", markup=False)
+            verdict = "" if checks is None else checks.words
+            for line in (explanation.experience, explanation.note, verdict, f"Page: {path}"):
+                if line:
+                    console.print(line, markup=False)
         _show(path, self.open)
 
 
@@ -84,13 +92,13 @@ class Report:
     optimum: bool = False
     """Compute the optimum of each measure, where the planner can."""
     episodes: int | None = None
-    """Fresh episodes that each agent is valued in: by default 20,000, or 1,000 where slow."""
-    told: int = 3
-    """Episodes that are told step by step."""
+    """Fresh episodes to evaluate each agent in: by default 20,000, or 1,000 where slow."""
+    explained_episodes: int = 3
+    """Episodes that are explained step by step."""
     checks: int = 500
     """Episodes that the distributions are checked in."""
     episode_seed: int = 0
-    """Of the first episode that is told."""
+    """Of the first episode that is explained."""
     open: bool = False
     """Open the page in a browser."""
     json: bool = False
@@ -98,24 +106,24 @@ class Report:
 
     def run(self) -> None:
         """Evaluates, explains, writes and prints."""
-        from downside.reporting import make_chapter, report
+        from downside.reporting import make_section, report
 
         if not self.run_paths:
             raise ValueError("`run_paths` must name at least one run, e.g. runs/...")
-        chapters = [
-            make_chapter(
+        sections = [
+            make_section(
                 _load(path),
                 label=_name(path),
                 episodes=self.episodes,
-                told=self.told,
+                explained_episodes=self.explained_episodes,
                 checks=self.checks,
                 episode_seed=self.episode_seed,
                 optimum=self.optimum,
             )
             for path in self.run_paths
         ]
-        path = report(*chapters, out=self.out, title=self.title)
-        rows = [summary(chapter) for chapter in chapters]
+        path = report(*sections, out=self.out, title=self.title)
+        rows = [summary(section) for section in sections]
         if self.json:
             _print_json({"path": str(path), "runs": rows})
         else:
@@ -125,20 +133,22 @@ class Report:
         _show(path, self.open)
 
 
-def summary(chapter: Any) -> dict[str, Any]:
-    """What a report says of one agent, in a row; plain types, for JSON."""
-    risk, found = chapter.story.risk, chapter.evaluation
-    low, high = found.interval(risk)
-    checks = chapter.story.calibration
+def summary(section: Any) -> dict[str, Any]:
+    """A report on one agent as a row; plain types, for JSON."""
+    explanation, evaluation = section.explanation, section.evaluation
+    risk, checks = explanation.risk, explanation.calibration
+    low, high = evaluation.interval(risk)
     return {
-        "label": chapter.label,
+        "label": section.label,
         "risk": str(risk),
-        "value": found.value(risk),
+        "value": evaluation.value(risk),
         "low": low,
         "high": high,
-        "mean": found.mean,
-        "optimum": chapter.optimum,
+        "mean": evaluation.mean,
+        "optimum": section.optimum,
         "checks": None if checks is None else checks.verdict,
+        "timesteps": explanation.timesteps,
+        "simulated_steps": explanation.simulated_steps,
     }
 
 
@@ -147,11 +157,12 @@ def _table(rows: list[dict[str, Any]]) -> Any:
     from rich.markup import escape
     from rich.table import Table
 
-    table = Table(box=box.SIMPLE_HEAD)
-    for i, name in enumerate(
-        ("run", "risk", "value", "95% interval", "mean", "optimum", "explanation")
-    ):
-        table.add_column(name, justify="right" if 2 <= i <= 5 else "left", overflow="fold")
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
+    for name in ("run", "risk"):
+        table.add_column(name, overflow="fold")
+    for name in ("value", "95% interval", "mean", "optimum", "steps + simulated"):
+        table.add_column(name, justify="right")
+    table.add_column("checks")
     for row in rows:
         table.add_row(
             escape(row["label"]),
@@ -160,15 +171,30 @@ def _table(rows: list[dict[str, Any]]) -> Any:
             f"{row['low']:.4f} to {row['high']:.4f}",
             f"{row['mean']:.4f}",
             "-" if row["optimum"] is None else f"{row['optimum']:.4f}",
+            _steps(row),
             row["checks"] or "unchecked",
         )
     return table
 
 
-def _load(path: str) -> Any:
-    from downside import load
+def _steps(row: dict[str, Any]) -> str:
+    """Environment steps and simulated steps, for a narrow column."""
+    if row["timesteps"] is None:
+        return "-"
+    return f"{_compact(row['timesteps'])} + {_compact(row['simulated_steps'])}"
 
-    return load(path)
+
+def _compact(count: int) -> str:
+    for unit, suffix in ((1_000_000, "M"), (1_000, "k")):
+        if count >= unit:
+            return f"{count / unit:.3g}{suffix}"
+    return str(count)
+
+
+def _load(path: str) -> Any:
+    from downside.runs import load_run
+
+    return load_run(path)
 
 
 def _name(path: str) -> str:

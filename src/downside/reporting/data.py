@@ -1,4 +1,4 @@
-"""A chapter as plain numbers and text, for the page: rounded, thinned out, and never too much."""
+"""A section of a report as plain numbers and text for the page: rounded, and limited in size."""
 
 import base64
 import io
@@ -8,15 +8,15 @@ from typing import Any
 
 import numpy as np
 
-from downside.explanation import Episode, Story
-from downside.explanation.picture import lines, weights
-from downside.explanation.words import number, percent
-from downside.reporting.chapters import Chapter
+from downside.explanation import Episode, ExplainedStep, Explanation
+from downside.explanation.narrative import number, percent
+from downside.explanation.plotting import lines, weights
+from downside.reporting.sections import ReportSection
 from downside.risk import AbstractSpectralRisk, Distribution
 
 TAIL = "cvar(0.2)"
 """The tail of the mean-tail plot, the same for all agents."""
-MOST_STEPS = 2_500
+MAX_STEPS = 2_500
 """Steps of a report, all episodes together: about 2 MB."""
 _QUANTILES = 40
 _BINS = 60
@@ -24,51 +24,56 @@ _WIDTH = 220
 """Of a picture in a strip, in pixels."""
 
 
-def chapter_data(chapter: Chapter, measures: Sequence[str], most_steps: int) -> dict[str, Any]:
-    """Everything that the page shows of one agent."""
-    story, found, risk = chapter.story, chapter.evaluation, chapter.story.risk
-    value = found.value(risk)
-    low, high = found.interval(risk) if len(found) > 1 else (value, value)
-    levels, thresholds = lines(story)
-    count = len(story.episodes)
+def section_data(section: ReportSection, measures: Sequence[str], max_steps: int) -> dict[str, Any]:
+    """All that the page shows of one agent or plan."""
+    explanation, evaluation = section.explanation, section.evaluation
+    risk = explanation.risk
+    value = evaluation.value(risk)
+    low, high = evaluation.interval(risk) if len(evaluation) > 1 else (value, value)
+    levels, thresholds = lines(explanation)
+    count = len(explanation.episodes)
     return {
-        "label": chapter.label,
-        "about": chapter.about,
+        "label": section.label,
+        "about": section.about,
         "risk": str(risk),
         "aim": aim(risk),
-        "kind": story.kind,
-        "note": story.note,
+        "kind": explanation.kind,
+        "note": explanation.note,
+        "timesteps": explanation.timesteps,
+        "simulatedSteps": explanation.simulated_steps,
         "value": _short(value),
         "low": _short(low),
         "high": _short(high),
-        "mean": _short(found.mean),
-        "meanError": _short(float(found.returns.std()) / math.sqrt(len(found))),
-        "episodesSeen": len(found),
-        "tailEpisodes": found.tail_count(risk),
-        "optimum": None if chapter.optimum is None else _short(chapter.optimum),
-        "verdict": verdict(chapter),
+        "mean": _short(evaluation.mean),
+        "meanError": _short(float(evaluation.returns.std()) / math.sqrt(len(evaluation))),
+        "evaluationEpisodes": len(evaluation),
+        "tailEpisodes": evaluation.tail_count(risk),
+        "optimum": None if section.optimum is None else _short(section.optimum),
+        "verdict": verdict(section),
         "values": {
-            measure: [_short(found.value(measure)), _short(found.standard_error(measure))]
+            measure: [_short(evaluation.value(measure)), _short(evaluation.standard_error(measure))]
             for measure in measures
         },
-        "histogram": _histogram(found.returns),
-        "quantiles": _shorts(found.quantiles(99)),
+        "histogram": _histogram(evaluation.returns),
+        "quantiles": _shorts(evaluation.quantiles(99)),
         "spectrum": _spectrum(risk),
         "levels": _shorts(levels),
         "lines": _shorts(thresholds),
         "actionNames": {
             str(action): name
-            for episode in story.episodes
+            for episode in explanation.episodes
             for step in episode.steps
             for action, name in zip(step.actions, step.action_names, strict=True)
+            if isinstance(action, int)
         },
-        "boundary": None if chapter.boundary is None else list(chapter.boundary),
-        "calibration": _calibration(story),
-        "episodes": [episode_data(one, most_steps // count) for one in story.episodes],
+        "coordinates": list(explanation.names.coordinates),
+        "boundary": None if section.boundary is None else list(section.boundary),
+        "calibration": _calibration(explanation),
+        "episodes": [episode_data(episode, max_steps // count) for episode in explanation.episodes],
     }
 
 
-def strip_data(chapter: Chapter) -> list[dict[str, Any]]:
+def strip_data(section: ReportSection) -> list[dict[str, Any]]:
     """The two episodes in pictures."""
     return [
         {
@@ -76,11 +81,15 @@ def strip_data(chapter: Chapter) -> list[dict[str, Any]]:
             "value": _short(replay.value),
             "length": replay.length,
             "frames": [
-                {"time": one.time, "earned": _short(one.earned), "source": _picture(one.picture)}
-                for one in taken
+                {
+                    "time": frame.time,
+                    "earned": _short(frame.earned),
+                    "source": _picture(frame.picture),
+                }
+                for frame in taken
             ],
         }
-        for replay, taken in chapter.strips
+        for replay, taken in section.strips
     ]
 
 
@@ -95,21 +104,21 @@ def _picture(picture: np.ndarray) -> str:
     return "data:image/jpeg;base64," + base64.b64encode(out.getvalue()).decode()
 
 
-def verdict(chapter: Chapter) -> dict[str, str]:
-    """The verdict in words: how good it is, and whether the explanation can be believed."""
-    story, found = chapter.story, chapter.evaluation
-    value = found.value(story.risk)
-    said = f"Its value is {number(value)} in {len(found):,} fresh episodes"
+def verdict(section: ReportSection) -> dict[str, str]:
+    """The verdict in words: how good the policy is, and whether the explanation can be trusted."""
+    explanation, evaluation = section.explanation, section.evaluation
+    value = evaluation.value(explanation.risk)
+    text = f"Its value is {number(value)} in {len(evaluation):,} fresh episodes"
     share = ""
-    if chapter.optimum is not None:
-        gap = chapter.optimum - value
-        said += f"; the best that any policy can do is {number(chapter.optimum)}"
+    if section.optimum is not None:
+        gap = section.optimum - value
+        text += f"; the best that any policy can do is {number(section.optimum)}"
         share = f"{number(gap)} short of the optimum" if gap > 0 else "at the optimum"
-        if chapter.optimum > 0 and gap > 0:
-            share = f"{percent(value / chapter.optimum)} of the optimum" if value > 0 else share
-    checks = story.calibration
+        if section.optimum > 0 and gap > 0:
+            share = f"{percent(value / section.optimum)} of the optimum" if value > 0 else share
+    checks = explanation.calibration
     return {
-        "value": f"{said}.",
+        "value": f"{text}.",
         "share": share,
         "trust": "unchecked" if checks is None else checks.verdict,
         "words": "No checks were asked for." if checks is None else checks.words,
@@ -117,7 +126,7 @@ def verdict(chapter: Chapter) -> dict[str, str]:
 
 
 def aim(risk: AbstractSpectralRisk) -> str:
-    """The measure for someone who has never seen one."""
+    """The measure for someone who has never met one."""
     if not risk.is_finite_mixture:
         ranks = np.array([0.05, 0.25])
         worst, quarter = (float(x) for x in np.asarray(risk.cumulative(ranks)))
@@ -140,24 +149,24 @@ def _tail(level: float) -> str:
     return f"the average over the worst {percent(level)} of episodes"
 
 
-def episode_data(episode: Episode, most_steps: int) -> dict[str, Any]:
-    """The steps of an episode; of a long one, every so many."""
+def episode_data(episode: Episode, max_steps: int) -> dict[str, Any]:
+    """The steps of an episode; a long one is thinned out."""
     steps = episode.steps
-    stride = max(1, math.ceil(len(steps) / max(2, most_steps)))
+    stride = max(1, math.ceil(len(steps) / max(2, max_steps)))
     kept = sorted({*range(0, len(steps), stride), len(steps) - 1})
     names, shares = weights(episode)
-    first = steps[0].seen
+    first = steps[0].named_observation
     return {
         "seed": episode.seed,
         "total": _short(episode.total),
         "stride": stride,
-        "seenNames": list(first)[:8],
+        "observationNames": list(first)[:8],
         "weightNames": names,
         "steps": [
             {
                 "t": steps[i].time,
-                "seen": _shorts(list(steps[i].seen.values())[:8]),
-                "a": steps[i].action,
+                "observation": _shorts(list(steps[i].named_observation.values())[:8]),
+                "a": None if steps[i].action is None else _action(steps[i].action),
                 "do": steps[i].action_name,
                 "r": None if steps[i].reward is None else _short(steps[i].reward or 0.0),
                 "s": _short(steps[i].accumulated),
@@ -168,8 +177,9 @@ def episode_data(episode: Episode, most_steps: int) -> dict[str, Any]:
                 "xi": _short(float(steps[i].risk.xi)),
                 "value": _short(float(steps[i].risk.value)),
                 "weights": _shorts(shares[i]),
-                "acts": list(steps[i].actions),
-                "worth": _shorts(steps[i].action_values),
+                "acts": [_action(action) for action in steps[i].actions],
+                "taken": _taken(steps[i]),
+                "worth": _shorts(steps[i].action_utilities),
                 "words": steps[i].words,
             }
             for i in kept
@@ -177,8 +187,17 @@ def episode_data(episode: Episode, most_steps: int) -> dict[str, Any]:
     }
 
 
-def _calibration(story: Story) -> dict[str, Any] | None:
-    checks = story.calibration
+def _action(action: Any) -> int | list[float]:
+    return _shorts(action) if isinstance(action, tuple) else action
+
+
+def _taken(step: ExplainedStep) -> int | None:
+    """Which of the actions is the one that is taken."""
+    return step.actions.index(step.action) if step.action in step.actions else None
+
+
+def _calibration(explanation: Explanation) -> dict[str, Any] | None:
+    checks = explanation.calibration
     if checks is None:
         return None
     share = checks.weights / checks.weights.sum() if len(checks.weights) else checks.weights
@@ -196,6 +215,9 @@ def _calibration(story: Story) -> dict[str, Any] | None:
         "spread": [_shorts(row) for row in checks.spread_of_levels],
         "running": _shorts(checks.running),
         "verdicts": checks.verdicts,
+        "gain": None if checks.choices is None else _short(checks.choices.gain),
+        "gainError": None if checks.choices is None else _short(2 * checks.choices.gain_error),
+        "predicted": None if checks.predicted is None else _short(checks.predicted),
     }
 
 
@@ -210,7 +232,7 @@ def _spectrum(risk: AbstractSpectralRisk) -> list[list[float]]:
 
 
 def _histogram(returns: np.ndarray) -> dict[str, Any]:
-    """Counts in bins; what lies beyond one in a thousand is put into the first and the last."""
+    """Counts in bins; the first and the last hold the extreme thousandths as well."""
     low, high = np.quantile(returns, [0.001, 0.999])
     if not high > low:
         low, high = low - 0.5, high + 0.5

@@ -1,4 +1,4 @@
-"""`report`: agents and plans -> one self-contained HTML file."""
+"""`report`: from agents and plans to one self-contained HTML file."""
 
 import base64
 import functools
@@ -12,38 +12,42 @@ from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescap
 
 from downside._files import write_text
 from downside.exact import Plan
-from downside.reporting.chapters import Chapter, Subject, make_chapter
-from downside.reporting.data import MOST_STEPS, TAIL, chapter_data, strip_data
+from downside.reporting.data import MAX_STEPS, TAIL, section_data, strip_data
+from downside.reporting.sections import ReportSection, Subject, make_section
 
-_MOST_MEASURES = 6
+_MAX_MEASURES = 6
 
 
 def report(
-    *subjects: Subject | Chapter,
+    *subjects: Subject | ReportSection,
     out: str | Path = "report.html",
     labels: Sequence[str] | None = None,
     title: str | None = None,
     episodes: int | None = None,
-    told: int = 3,
+    explained_episodes: int = 3,
     checks: int = 500,
     episode_seed: int = 0,
     optimum: float | bool | None = None,
 ) -> Path:
-    """Writes one HTML file that says what each policy does and what it is optimising, and gives its
-    path. The file needs no network.
+    """Writes one HTML file that shows what each policy does and what it optimises.
+
+    The file needs no network.
 
     Arguments:
-        *subjects: agents, plans, or chapters that were made before.
-        out: where to write it.
-        labels: what to call them.
+        *subjects: agents, plans, or sections that were made before.
+        out: the file to write.
+        labels: their names.
         title: of the page.
-        episodes: fresh episodes that each is valued in; by default 20,000, or 1,000 where they are
+        episodes: fresh episodes to evaluate each in; by default 20,000, or 1,000 where they are
             slow.
-        told: episodes that are told step by step.
+        explained_episodes: episodes that are explained step by step.
         checks: episodes that the calibration is measured in.
-        episode_seed: of the first episode that is told.
-        optimum: the optimum of the measure, or True to compute it where that can be done. A plan
-            among the subjects is the optimum of its measure for all of them.
+        episode_seed: of the first episode that is explained.
+        optimum: the optimum of the measure, or True to compute it where possible. The value of a
+            plan among the subjects is the optimum of its measure for all of them.
+
+    Returns:
+        The path of the file.
     """
     if not subjects:
         raise ValueError("`subjects` must name at least one agent or plan, got none.")
@@ -52,30 +56,31 @@ def report(
             f"`labels` must have one entry for each of the {len(subjects)} subjects, got "
             f"{len(labels)}."
         )
-    known = {str(one.risk): one.value for one in subjects if isinstance(one, Plan)}
-    chapters = []
+    plans = [subject for subject in subjects if isinstance(subject, Plan)]
+    optima = {str(plan.risk): plan.value for plan in plans}
+    sections = []
     for i, subject in enumerate(subjects):
-        if isinstance(subject, Chapter):
-            chapters.append(subject)
+        if isinstance(subject, ReportSection):
+            sections.append(subject)
             continue
-        chapters.append(
-            make_chapter(
+        sections.append(
+            make_section(
                 subject,
                 label=None if labels is None else labels[i],
                 episodes=episodes,
-                told=told,
+                explained_episodes=explained_episodes,
                 checks=checks,
                 episode_seed=episode_seed,
-                optimum=known.get(str(subject.risk), optimum),
+                optimum=optima.get(str(subject.risk), optimum),
             )
         )
     path = Path(out)
-    write_text(path, render(chapters, title=title))
+    write_text(path, render(sections, title=title))
     return path
 
 
 def render(
-    chapters: Sequence[Chapter],
+    sections: Sequence[ReportSection],
     *,
     title: str | None = None,
     frontier: Mapping[str, Any] | None = None,
@@ -83,32 +88,32 @@ def render(
     """The page itself.
 
     Arguments:
-        chapters: what it is about.
+        sections: one for each agent or plan.
         title: of the page.
-        frontier: if the chapters are the points of a frontier, what to show of the curve, as
-            `downside.frontiers.page` makes it.
+        frontier: if the sections are the points of a frontier, the data of the curve.
     """
-    own = list(dict.fromkeys(str(one.story.risk) for one in chapters))[:_MOST_MEASURES]
+    optimised = [str(section.explanation.risk) for section in sections]
     if frontier is not None:
-        own = [frontier["start"], frontier["end"]]
-    measures = list(dict.fromkeys([*own, "mean", TAIL]))
-    most = MOST_STEPS // len(chapters)
-    data = [chapter_data(one, measures, most) for one in chapters]
+        optimised = [frontier["start"], frontier["end"]]
+    measures = list(dict.fromkeys(optimised))[:_MAX_MEASURES]
+    measures = list(dict.fromkeys([*measures, "mean", TAIL]))
+    max_steps = MAX_STEPS // len(sections)
+    data = [section_data(section, measures, max_steps) for section in sections]
     return fill(
         "report.html.j2",
-        title=title or (chapters[0].label if len(chapters) == 1 else "Risk report"),
-        chapters=data,
+        title=title or (sections[0].label if len(sections) == 1 else "Risk report"),
+        sections=data,
         measures=measures,
         tail=TAIL,
-        strips=[(one.label, strip_data(one)) for one in chapters if one.strips],
+        strips=[(section.label, strip_data(section)) for section in sections if section.strips],
         frontier=frontier,
-        data={"chapters": data, "measures": measures, "tail": TAIL, "frontier": frontier},
+        data={"sections": data, "measures": measures, "tail": TAIL, "frontier": frontier},
         **_allowed("script", _asset("report.js")),
     )
 
 
 def fill(template: str, *, styles: Sequence[str] = ("report.css",), **values: Any) -> str:
-    """A template among our assets with its values, which are escaped, and its styles in it."""
+    """A template among our assets, with its styles and with its values, which are escaped."""
     style = "\n".join(_asset(name) for name in styles)
     return _environment().get_template(template).render(**values, **_allowed("style", style))
 
@@ -130,6 +135,6 @@ def _asset(name: str) -> str:
 
 
 def _allowed(name: str, text: str) -> dict[str, str]:
-    """A style or script, and what the page's security policy knows it by: nothing else may run."""
+    """A style or script and its hash, by which the page's security policy allows it."""
     digest: Any = hashlib.sha256(text.encode()).digest()
     return {name: text, f"{name}_hash": "sha256-" + base64.b64encode(digest).decode()}

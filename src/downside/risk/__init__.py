@@ -5,14 +5,15 @@ from downside.risk.combination import WeightedSum
 from downside.risk.custom import CustomSpectrum
 from downside.risk.distribution import Distribution, as_distribution, point_masses
 from downside.risk.measures import CVaR, DualPower, Exponential, Mean, WeightedCVaR
+from downside.risk.mixture import CVaRMixture
 from downside.risk.parsing import RiskSyntaxError, as_risk, parse
 from downside.risk.registry import RiskEntry, entries, register
-from downside.risk.tabulated import Tabulated
 from downside.risk.utility import Utility
 
 __all__ = [
     "AbstractSpectralRisk",
     "CVaR",
+    "CVaRMixture",
     "CustomSpectrum",
     "Distribution",
     "DualPower",
@@ -21,7 +22,6 @@ __all__ = [
     "Mixture",
     "RiskEntry",
     "RiskSyntaxError",
-    "Tabulated",
     "Utility",
     "WeightedCVaR",
     "WeightedSum",

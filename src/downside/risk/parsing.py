@@ -23,6 +23,8 @@ _TOKEN = re.compile(
     re.DOTALL,
 )
 _DEEPEST = 20
+_LONGEST, _MOST_TERMS = 100_000, 2_500
+"""Characters of a text, and measures in it: what is read within a second."""
 
 
 class RiskSyntaxError(ValueError):
@@ -34,6 +36,11 @@ class _Token(NamedTuple):
     text: str
     position: int
 
+    @property
+    def shown(self) -> str:
+        """As error messages show it."""
+        return repr(self.text) if self.text else "the end"
+
 
 def parse(text: str) -> AbstractSpectralRisk:
     """Reads a risk measure, e.g. `"cvar(0.2)"` or `"0.5*mean + 0.5*cvar(20%)"`.
@@ -44,6 +51,11 @@ def parse(text: str) -> AbstractSpectralRisk:
     if not isinstance(text, str):
         raise TypeError(
             f"`text` must be a string such as '0.5*mean + 0.5*cvar(0.2)', got {text!r}."
+        )
+    if len(text) > _LONGEST:
+        raise RiskSyntaxError(
+            f"`text` must have at most {_LONGEST:,} characters, got {len(text):,}. Write a "
+            "spectrum with so many parts as ds.WeightedCVaR(levels, weights)."
         )
     return _Reader(text).read()
 
@@ -71,7 +83,7 @@ class _Reader:
             if (kind := match.lastgroup)
         ]
         self.tokens.append(_Token("end", "", len(text.rstrip())))
-        self.at = 0
+        self.at, self.measures = 0, 0
 
     @property
     def next(self) -> _Token:
@@ -83,9 +95,9 @@ class _Reader:
         return token
 
     def skip(self, sign: str) -> bool:
-        found = self.next.kind == "sign" and self.next.text == sign
-        self.at += found
-        return found
+        matched = self.next.kind == "sign" and self.next.text == sign
+        self.at += matched
+        return matched
 
     def fail(self, message: str, position: int | None = None) -> NoReturn:
         position = self.next.position if position is None else position
@@ -110,10 +122,13 @@ class _Reader:
         return risk
 
     def sum(self, depth: int) -> AbstractSpectralRisk:
-        risk = self.term(depth)
+        terms = [self.term(depth)]
         while self.skip("+"):
-            risk = risk + self.term(depth)
-        return risk
+            terms.append(self.term(depth))
+        # All at once: adding them one by one copies the sum each time.
+        if len(terms) == 1:
+            return terms[0]
+        return WeightedSum(part for term in terms for part in term.terms)
 
     def term(self, depth: int) -> AbstractSpectralRisk:
         weight = None
@@ -145,11 +160,17 @@ class _Reader:
             return risk
         token = self.next
         if token.kind != "name":
-            found = repr(token.text) if token.text else "the end"
-            self.fail(f"Expected the name of a risk measure, found {found}.")
+            self.fail(f"Expected the name of a risk measure, found {token.shown}.")
         return self.measure(self.take())
 
     def measure(self, token: _Token) -> AbstractSpectralRisk:
+        self.measures += 1
+        if self.measures > _MOST_TERMS:
+            self.fail(
+                f"A text may name at most {_MOST_TERMS:,} measures. Write a spectrum with so many "
+                "parts as ds.WeightedCVaR(levels, weights).",
+                token.position,
+            )
         known = names()
         entry = known.get(token.text.lower())
         if entry is None:
@@ -202,8 +223,7 @@ class _Reader:
         token = self.next
         negative = self.skip("-")
         if self.next.kind != "number":
-            found = repr(token.text) if token.text else "the end"
-            self.fail(f"Expected a number, found {found}.", token.position)
+            self.fail(f"Expected a number, found {token.shown}.", token.position)
         value = self.plain_number()
         if self.next.text == "/" and self.tokens[self.at + 1].kind == "number":
             self.skip("/")

@@ -1,13 +1,16 @@
-"""Training: the agents, the loops that train them, and the files that keep them."""
+"""Training: the agents as users meet them, on one driver and two backends."""
 
-from downside.train.agent import QRDQN, QRSRM, Agent, DivergenceError, QRCVaR, QRiCVaR
-from downside.train.callbacks import Callback, Checkpoints, Evaluations, StopAtValue
+from downside.envs.vector_adapter import EnvironmentFaultError
+from downside.train.agent import Agent
 from downside.train.checkpoint import CheckpointError
-from downside.train.host import EnvironmentFaultError
+from downside.train.driver import DivergenceError
+from downside.train.family import PGSRM, QRDQN, QRSRM, QRCVaR, QRiCVaR
 from downside.train.loading import load
 from downside.train.many import train_many
+from downside.train.monitor import Callback, Checkpoints, Evaluations, StopAtValue
 
 __all__ = [
+    "PGSRM",
     "QRDQN",
     "QRSRM",
     "Agent",

@@ -2,74 +2,34 @@
 
 import dataclasses
 import importlib.metadata
-import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, ClassVar
 
 import gymnasium as gym
-import jax
 import numpy as np
 from jaxtyping import Float
 
 from downside.agents import (
-    DQN,
-    SRM,
     AbstractAlgorithm,
-    Aim,
-    Goal,
-    ICVaR,
-    Networks,
+    GymnasiumSettings,
+    OuterVariable,
+    QuantileSettings,
     Settings,
-    StaticCVaR,
 )
 from downside.agents.networks import make_trunk
 from downside.envs import AbstractJaxEnv, make_jax
-from downside.risk import AbstractSpectralRisk, Mean, Utility, as_risk
+from downside.envs.env_spec import EnvSpec
+from downside.risk import AbstractSpectralRisk, Utility, as_risk
 from downside.train import checkpoint
-from downside.train.callbacks import as_callbacks
-from downside.train.host import Host
-from downside.train.hosted_run import HostedRun, host_core, without_values
-from downside.train.interruption import Interruption
-from downside.train.logs import Log
-from downside.train.loops import AnyRun, FusedLoop, GymnasiumLoop, Loop, is_finite
-from downside.train.origin import Origin
+from downside.train.config import check_timesteps, environment, resolve
+from downside.train.driver import Backend, Driver, untrained
+from downside.train.gym_backend import GymBackend
+from downside.train.jax_backend import AbstractJaxBackend, JaxBackend
+from downside.train.log import Log
+from downside.train.monitor import Interruption, TrainingBar, as_callbacks
 from downside.train.policy import Policy
-from downside.train.program import Kept, Program, make_program
-from downside.train.progress import TrainingBar
-from downside.train.setup import agent_settings, check_timesteps, default_episodes, environment
-
-
-class DivergenceError(RuntimeError):
-    """The losses became infinite or NaN."""
-
-    def __init__(self, message: str, agents: "Sequence[Agent]" = ()):
-        super().__init__(message)
-        self.agents: tuple[Agent, ...] = tuple(agents)
-        """Of many agents that were trained together, those that are in order."""
-
-
-def completed(
-    record: dict[str, float],
-    goal: Goal,
-    seconds: float,
-    *,
-    before: float = 0.0,
-    first: int = 0,
-) -> dict[str, float]:
-    """The record of an outer step as it enters the history, with the time and where h is.
-
-    Arguments:
-        record: what the loop says.
-        goal: what the outer step arrived at.
-        seconds: since training began or went on.
-        before: seconds of training before that.
-        first: environment steps before that.
-    """
-    out = {**record, "seconds": before + seconds, "fps": (record["timesteps"] - first) / seconds}
-    if isinstance(goal, Aim):
-        out["location"] = float(goal.location)
-    return out
+from downside.train.state import BestPolicy
 
 
 class Agent:
@@ -77,25 +37,40 @@ class Agent:
 
     Arguments:
         policy: "MlpPolicy", which has no effect; or the environment, as below.
-        env: any Gymnasium environment with discrete actions: its id, the environment, or a vector
-            environment. One that is written in JAX (`downside envs` lists ours) is trained in one
-            compiled program.
+        env: any Gymnasium environment: its id, the environment, or a vector environment. One that
+            is written in JAX (`downside envs` lists ours) is trained in one compiled program.
         risk: the measure to optimise, or its text.
         preset: "default", or "paper" for the settings of the paper.
         seed: of everything random. The same seed gives the same agent.
         env_kwargs: with an id, the parameters of the environment.
         network: an `eqx.Module` from an observation to features, or a function
-            (key, size of the observation) -> such a module; by default `hidden` layers.
+            (key, size of the observation) -> such a module; by default `hidden_sizes` layers.
         tensorboard_log: a folder for TensorBoard events and `progress.jsonl`; none by default.
         verbose: 1 to print a line after each outer step.
-        **changes: any field of `ds.Settings`, by name, or by the name stable-baselines3 has for it.
+        **changes: any setting, by name, or by the name that stable-baselines3 has for it.
 
-    What it learns from is in `history`, one entry for each outer step: the value J of the iterate's
-    policy among them. The best one is kept.
+    `history` has an entry for each outer step: among others the value J of the policy, the
+    environment steps that were lived through and those that were simulated beside them.
     """
 
     algorithm_class: ClassVar[type[AbstractAlgorithm]]
-    """What kind of algorithm it is."""
+    """Which algorithm it is."""
+    jax_backend: ClassVar[type[AbstractJaxBackend]] = JaxBackend
+    """How it learns in environments written in JAX."""
+    gym_backend: ClassVar[type[GymBackend] | None] = GymBackend
+    """How it learns in other environments; None if it cannot."""
+    classes: ClassVar[dict[str, type["Agent"]]] = {}
+    """All agents by the name that files have for them; yours among them, once defined."""
+
+    def __init_subclass__(cls, **arguments: Any):
+        super().__init_subclass__(**arguments)
+        Agent.classes[cls.full_name()] = cls
+
+    @classmethod
+    def full_name(cls) -> str:
+        """The name that files have for the class; with its module, if it is one of yours."""
+        ours = cls.__module__.startswith("downside.")
+        return cls.__name__ if ours else f"{cls.__module__}:{cls.__qualname__}"
 
     def __init__(
         self,
@@ -115,44 +90,62 @@ class Agent:
         seed = 0 if seed is None else seed
         if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or seed < 0:
             raise TypeError(f"`seed` must be a whole number >= 0, got {seed!r}.")
-        if risk is None and self.algorithm_class is not DQN:
+        risk = self.algorithm_class.default_risk if risk is None else risk
+        if risk is None:
             raise TypeError(
                 f"{type(self).__name__} needs a `risk`, for example risk='cvar(0.2)'. "
                 "`downside risks` lists the measures; for the mean alone use QRDQN."
             )
-        self.risk: AbstractSpectralRisk = Mean() if risk is None else as_risk(risk)
+        self.risk: AbstractSpectralRisk = as_risk(risk)
         self.algorithm_class.check(self.risk)
         self.seed, self.preset = int(seed), preset
         self.tensorboard_log, self.verbose = tensorboard_log, int(verbose)
-        self.origin = Origin.of(env, env_kwargs)
-        core = make_jax(env, **(env_kwargs or {}))
+        self.env_spec = EnvSpec.of(env, env_kwargs)
+        jax_env = make_jax(env, **(env_kwargs or {}))
+        self.settings: Any
+        """Of the class that the agent has for this kind of environment, such as `ds.Settings`."""
+        self.settings, backend = self._make_backend(env, jax_env, env_kwargs, changes, network)
+        trunk = make_trunk(
+            network, self.settings.hidden_sizes, self.settings.activation, self.settings.layer_norm
+        )
+        self._driver = Driver(
+            backend,
+            self.algorithm_class.make(self.risk, self.settings),
+            self.settings,
+            trunk,
+            self.seed,
+        )
+        self._generator = np.random.default_rng(self.seed)
+
+    def _make_backend(
+        self,
+        env: Any,
+        jax_env: AbstractJaxEnv | None,
+        env_kwargs: Mapping[str, Any] | None,
+        changes: Mapping[str, Any],
+        network: Any,
+    ) -> tuple[Settings, Backend]:
+        """The settings, and where transitions come from."""
+        algorithm = self.algorithm_class
+        if jax_env is not None:
+            kind = self.jax_backend
+            if jax_env.default_gamma is not None:
+                changes = {"gamma": jax_env.default_gamma, **changes}
+            settings = resolve(
+                algorithm, kind.settings_class, self.preset, changes, network=network
+            )
+            return kind.complete(settings, jax_env), kind(jax_env)
+        if self.gym_backend is None:
+            raise ValueError(
+                f"`env` must be written in JAX for {self.name}, which differentiates simulated "
+                f"episodes; got {self.env_spec}. Write the problem as an AbstractJaxEnv (docs: "
+                "Your own environment), or use ds.QRSRM."
+            )
         num_envs = env.num_envs if isinstance(env, gym.vector.VectorEnv) else None
         num_envs = 1 if num_envs is None and isinstance(env, gym.Env) else num_envs
-        self.settings: Settings = agent_settings(
-            self.algorithm_class, preset, changes, core is not None, num_envs, network
-        )
-        self.env: AbstractJaxEnv | gym.vector.VectorEnv
-        self._loop: Loop
-        if core is not None:
-            self.env = self._core = core
-            self._loop = FusedLoop()
-        else:
-            count, past = self.settings.num_envs, self.settings.past_steps
-            self._use(Host(env, count, env_kwargs, past_steps=past))  # pyright: ignore[reportArgumentType]
-        self.history: list[dict[str, Any]] = []
-        self._make_trunk = make_trunk(
-            network, self.settings.hidden, self.settings.activation, self.settings.layer_norm
-        )
-        self._algorithm = self.algorithm_class.make(self.risk, self.settings)
-        self._program: Program | None = None
-        self._run: AnyRun | None = None
-        self._settled = 0
-        self._draws = np.random.default_rng(self.seed)
-
-    def _use(self, host: Host) -> None:
-        self._host, self.env = host, host.env
-        self._core = host_core(host)
-        self._loop = GymnasiumLoop(host)
+        settings = resolve(algorithm, GymnasiumSettings, self.preset, changes, num_envs, network)
+        assert isinstance(settings, GymnasiumSettings)
+        return settings, self.gym_backend.make(env, env_kwargs, settings)
 
     # --- learning -----------------------------------------------------------------------------
 
@@ -180,10 +173,10 @@ class Agent:
                 start from 0 again; otherwise they are stretched to the new end.
             progress_bar: whether to show steps, speed and the value reached.
         """
-        wanted = check_timesteps(total_timesteps, self.settings)
+        timesteps = check_timesteps(total_timesteps, self.settings)
         if reset_num_timesteps and self.history:
-            self._start_over()
-        self._plan(wanted)
+            self._driver.start_over()
+        self._driver.plan(timesteps)
         return self.resume(callback, log_interval, tb_log_name, progress_bar)
 
     def resume(
@@ -198,100 +191,62 @@ class Agent:
         The result is that of training without an interruption: bit for bit where the environment
         is written in JAX. Others cannot be saved, so that their episodes begin anew.
         """
-        if self._program is None:
-            raise RuntimeError("The agent has not learned anything yet: call `learn` first.")
+        driver = self._driver
+        spec = driver.planned()
         callbacks = as_callbacks(callback)
         log = Log(
             self.tensorboard_log,
             tb_log_name,
             str(self.risk),
-            fresh=not self.history,
+            history=self.history,
+            interval=max(1, log_interval),
             verbose=self.verbose,
         )
         bar = TrainingBar(f"{self.name} {self.risk}", disable=not progress_bar)
         with Interruption() as interruption, log, bar:
-            for one in callbacks:
-                one.on_start(self)
+            for each in callbacks:
+                each.on_start(self)
             try:
-                for done, total in self._steps():
+                for done, total in driver.chunks():
                     bar.update(done, total, self.history[-1]["best"])
-                    go_on = [one.on_step(self) for one in callbacks]
+                    go_on = [each.on_step(self) for each in callbacks]
                     if len(self.history) % max(1, log_interval) == 0:
                         log.write(self.history[-1])
                     if interruption.signal is not None:
                         raise interruption.error()
                     if any(answer is False for answer in go_on):
                         break
-                if self._program.distribution_chunks > self._settled:
+                if spec.fit_chunks > driver.fitted:
                     bar.say("learning the return distribution of the policy")
-                for _ in self._settling():
+                for _ in driver.fit():
                     if interruption.signal is not None:
                         raise interruption.error()
             finally:
                 if self.history:
-                    for one in callbacks:
-                        one.on_end(self)
+                    for each in callbacks:
+                        each.on_end(self)
         return self
 
     def training(self, total_timesteps: int | None = None) -> Iterator[tuple[int, int]]:
         """`learn` one outer step at a time: yields the steps done and the steps there will be.
 
-        For loops of your own; call `settle` in the end.
+        For loops of your own; call `fit_return_distribution` in the end.
         """
-        self._plan(check_timesteps(total_timesteps, self.settings))
-        yield from self._steps()
+        self._driver.plan(check_timesteps(total_timesteps, self.settings))
+        yield from self._driver.chunks()
 
-    def settle(self) -> None:
-        """Learns the return distribution of the policy that is kept, which stays as it is.
+    def fit_return_distribution(self) -> None:
+        """Learns the return distribution of the final policy, which stays as it is.
 
         Where the quantiles are learned together with the policy there is nothing to do.
         """
-        for _ in self._settling():
+        for _ in self._driver.fit():
             pass
 
-    def _plan(self, timesteps: int) -> None:
-        """The program from here to so many steps further on."""
-        program = make_program(self._core, self.settings, self._make_trunk, timesteps)
-        self._program = dataclasses.replace(program, chunks=program.chunks + len(self.history))
-        self._settled = 0
-
-    def _start_over(self) -> None:
-        """Steps and schedules from 0 again; what was learned stays."""
-        assert self._run is not None
-        assert self._program is not None
-        self._run, self.history = self._loop.start_over(self._program, self._run), []
-
-    def _steps(self) -> Iterator[tuple[int, int]]:
-        program = self._program
-        assert program is not None
-        if self._run is None:
-            self._run = self._loop.begin(program, self._algorithm, jax.random.key(self.seed))
-        else:
-            self._loop.go_on(self._run, self.num_timesteps)
-        total = program.chunks * program.steps_per_chunk * program.timesteps_per_round
-        before = self.history[-1]["seconds"] if self.history else 0.0
-        first, begin = self.num_timesteps, time.perf_counter()
-        while len(self.history) < program.chunks:
-            run, record = self._loop.advance(program, self._algorithm, self._run)
-            if not is_finite(record):
-                raise DivergenceError(
-                    f"Training diverged after {int(record['timesteps']):,} steps: the loss is not "
-                    "finite. The agent is as it was one outer step earlier, and so is its last "
-                    "checkpoint. Try a lower `learning_rate`, or look for rewards that are huge."
-                )
-            took = time.perf_counter() - begin
-            self._run = run
-            self.history.append(completed(record, run.goal, took, before=before, first=first))
-            yield self.num_timesteps, total
-
-    def _settling(self) -> Iterator[int]:
-        program, run = self._program, self._run
-        if program is None or run is None:
-            raise RuntimeError("The agent has not learned anything yet: call `learn` first.")
-        while self._settled < program.distribution_chunks:
-            self._run = self._loop.settle(program, self._algorithm, self._run)
-            self._settled += 1
-            yield self._settled
+    @property
+    def history(self) -> list[dict[str, Any]]:
+        """An entry for each outer step."""
+        return self._driver.history
 
     @property
     def name(self) -> str:
@@ -301,38 +256,41 @@ class Agent:
     @property
     def num_timesteps(self) -> int:
         """Environment steps so far."""
-        return int(self.history[-1]["timesteps"]) if self.history else 0
+        return self._driver.num_timesteps
+
+    @property
+    def simulated_steps(self) -> int:
+        """Environment steps that were simulated beside them, for learning and the outer step."""
+        return int(self.history[-1]["simulated_steps"]) if self.history else 0
 
     # --- what was learned ---------------------------------------------------------------------
 
     @property
-    def _kept(self) -> Kept:
-        if self._run is None or not self.history:
-            raise RuntimeError("The agent has not learned anything yet: call `learn` first.")
-        return self._run.kept
+    def _best(self) -> BestPolicy:
+        if self._driver.state is None or not self.history:
+            raise untrained()
+        return self._driver.state.best
 
     @property
-    def networks(self) -> Networks:
-        """The networks of the policy that is kept."""
-        return self._kept.networks
+    def networks(self) -> Any:
+        """The networks of the final policy."""
+        return self._best.networks
 
     @property
-    def goal(self) -> Goal:
-        """What the outer step arrived at for the policy that is kept: h, b, or nothing."""
-        return self._kept.goal
+    def outer_variable(self) -> OuterVariable:
+        """The outer variable of the final policy: h, b, or nothing."""
+        return self._best.outer
 
     @property
     def utility(self) -> Utility | None:
-        """The utility h that the policy maximises the expectation of; None where there is none."""
-        goal = self.goal
-        return goal.absolute() if isinstance(goal, Aim) else None
+        """The utility h whose expectation the policy maximises; None where there is none."""
+        return self._driver.algorithm.utility(self.outer_variable)
 
     @property
     def policy(self) -> Policy:
-        """The policy that is kept."""
-        hosted = isinstance(self._loop, GymnasiumLoop)
-        env = self._host if hosted else self._core
-        return Policy(self._algorithm, self.networks, self.goal, env)
+        """The final policy."""
+        driver = self._driver
+        return Policy(driver.planned().learner(driver.algorithm), self._best, driver.backend)
 
     def predict(
         self,
@@ -348,12 +306,15 @@ class Agent:
             observation: one observation, or several along a first axis.
             state: handed back as it is; what the agent remembers is in the observation.
             episode_start: of no use, for the same reason.
-            deterministic: False for a random action in a share `exploration_final` of cases.
+            deterministic: False for a random action in a share `exploration_final` of cases, for
+                agents that have this setting.
             action_masks: which actions are legal, of shape (actions,) or (batch, actions).
         """
         del episode_start
-        explore = 0.0 if deterministic else self.settings.exploration_final
-        return self.policy.predict(observation, action_masks, explore, self._draws), state
+        explore = 0.0
+        if not deterministic and isinstance(self.settings, QuantileSettings):
+            explore = self.settings.exploration_final
+        return self.policy.predict(observation, action_masks, explore, self._generator), state
 
     def scores(self, observation: Any) -> Float[np.ndarray, "*batch A"]:
         """The score of every action: what the greedy policy maximises."""
@@ -381,14 +342,24 @@ class Agent:
     def aligned(self) -> bool:
         """Whether episode i of `simulate_returns` meets the same noise for every agent and plan; in
         a Gymnasium environment, whether it begins with the same seed."""
-        return self._loop.host.aligned if isinstance(self._loop, GymnasiumLoop) else True
+        return self._driver.backend.aligned
 
     @property
     def default_episodes(self) -> int:
         """How many episodes `evaluate` plays unless told: fewer where they are slow."""
-        return default_episodes(isinstance(self._loop, FusedLoop))
+        return self._driver.backend.default_episodes
 
     # --- environments -------------------------------------------------------------------------
+
+    @property
+    def env(self) -> Any:
+        """The environment that the agent learns in."""
+        return self._driver.backend.env
+
+    @property
+    def jax_env(self) -> AbstractJaxEnv | None:
+        """The environment, if it is written in JAX."""
+        return self._driver.backend.jax_env
 
     def get_env(self) -> Any:
         """The environment that the agent learns in."""
@@ -396,21 +367,11 @@ class Agent:
 
     def set_env(self, env: Any) -> None:
         """Another environment to learn in, with the same spaces."""
+        if (make_jax(env) is None) != (self.jax_env is None):
+            raise ValueError(f"`env` must be of the same kind as {self.env_spec}, got {env!r}.")
         other = type(self)(env, risk=self.risk, **dataclasses.asdict(self.settings))
-        if type(other._loop) is not type(self._loop):
-            raise ValueError(f"`env` must be of the same kind as {self.origin}, got {env!r}.")
-        before, after = self._core, other._core
-        spaces = (before.observation_space.shape, before.num_actions)
-        if spaces != (after.observation_space.shape, after.num_actions):
-            raise ValueError(
-                f"`env` must have observations of shape {spaces[0]} and {spaces[1]} actions, got "
-                f"{after.observation_space.shape} and {after.num_actions}."
-            )
-        self.env, self._core, self._loop, self.origin = other.env, after, other._loop, other.origin
-        if isinstance(other._loop, GymnasiumLoop):
-            self._host = other._host
-        if isinstance(self._run, HostedRun):  # what policies were worth elsewhere is no measure
-            self._run = without_values(self._run)
+        self._driver.move_to(other._driver.backend)
+        self.env_spec = other.env_spec
 
     # --- files --------------------------------------------------------------------------------
 
@@ -423,30 +384,34 @@ class Agent:
         Returns:
             The path that was written, with its suffix.
         """
-        if self._run is None or self._program is None:
-            raise RuntimeError("The agent has not learned anything yet: call `learn` first.")
+        driver = self._driver
+        if driver.state is None or driver.spec is None:
+            raise untrained()
         about = {
-            "agent": type(self).__name__,
-            "env": self.origin.as_json(),
+            "agent": self.full_name(),
+            "env": self.env_spec.as_json(),
             "risk": str(self.risk),
+            "levels": driver.algorithm.objective.levels.shape[0],
             "settings": dataclasses.asdict(self.settings),
             "preset": self.preset,
             "seed": self.seed,
-            "chunks": self._program.chunks,
-            "settled": self._settled,
+            "chunks": driver.spec.chunks,
+            "fitted": driver.fitted,
             "history": self.history,
             "versions": {
                 name: importlib.metadata.version(name) for name in ("downside", "jax", "equinox")
             },
         }
-        return checkpoint.write(path, checkpoint.to_arrays(self._run), about)
+        return checkpoint.write(
+            path, checkpoint.to_arrays(driver.backend.to_tree(driver.state)), about
+        )
 
     @classmethod
     def load(cls, path: str | Path, env: Any = None, **more: Any) -> "Agent":
         """As `ds.load`, for an agent of this class, which may be one of your own."""
         from downside.train.loading import load
 
-        agent = load(path, env, own=cls, **more)
+        agent = load(path, env, **more)
         if not isinstance(agent, cls):
             raise ValueError(
                 f"{path} holds a {type(agent).__name__}, not a {cls.__name__}. Use ds.load, which "
@@ -455,29 +420,5 @@ class Agent:
         return agent
 
     def __repr__(self) -> str:
-        said = f"{self.num_timesteps:,} steps" if self.history else "untrained"
-        return f"{type(self).__name__}({self.origin}, risk='{self.risk}', {said})"
-
-
-class QRSRM(Agent):
-    """QR-SRM: any static spectral risk measure (the paper's algorithm)."""
-
-    algorithm_class = SRM
-
-
-class QRCVaR(Agent):
-    """QR-CVaR: one static CVaR, by a search for its target at the start."""
-
-    algorithm_class = StaticCVaR
-
-
-class QRiCVaR(Agent):
-    """QR-iCVaR: a fixed risk measure of what is still to come, at every step."""
-
-    algorithm_class = ICVaR
-
-
-class QRDQN(Agent):
-    """QR-DQN: the mean."""
-
-    algorithm_class = DQN
+        steps = f"{self.num_timesteps:,} steps" if self.history else "untrained"
+        return f"{type(self).__name__}({self.env_spec}, risk='{self.risk}', {steps})"

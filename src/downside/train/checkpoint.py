@@ -7,6 +7,7 @@ in them, so that a damaged one is noticed.
 
 import hashlib
 import json
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -17,16 +18,28 @@ import numpy as np
 import safetensors
 import safetensors.numpy
 
-from downside._files import whole_file
+from downside._files import DamagedFileError, atomic_write, check_regular
+from downside.train.schema import SchemaError, check_header
 
-SCHEMA = 7
-"""Version of what is written here; raised when files of the one before need another reading."""
+SCHEMA = 1
+"""Version of the format."""
 SUFFIX = ".safetensors"
 _LARGEST_ABOUT = 64 * 2**20
+"""Characters of the description."""
+_MOST_PARTS, _MOST_ENTRIES = 500_000, 5_000_000
+"""Lists and objects in it, and entries of these: what is parsed within a second."""
+_WEIGHTS = r"\.(learner|networks|average)\b"
+"""Arrays that must be finite, by their place in the state."""
+_OUTER = r"\.(outer|best)\b"
+"""Arrays that may be infinite, as the value of a policy that nobody has judged yet, but not NaN."""
 
 
 class CheckpointError(ValueError):
     """A checkpoint that cannot be read."""
+
+
+class MissingPartError(CheckpointError):
+    """A checkpoint that needs something which no file holds: an environment, a measure, a class."""
 
 
 def checkpoint_path(path: str | Path) -> Path:
@@ -39,17 +52,26 @@ def write(path: str | Path, arrays: Mapping[str, np.ndarray], about: Mapping[str
     """Writes a checkpoint, whole or not at all; one that was there before stays until then."""
     path = checkpoint_path(path)
     text = json.dumps({**about, "schema": SCHEMA}, allow_nan=True)
+    if len(text) > _LARGEST_ABOUT:
+        raise ValueError(
+            f"The checkpoint {path} cannot be written: its history has {len(text):,} characters, "
+            f"and at most {_LARGEST_ABOUT:,} are read. Take a larger `outer_interval`."
+        )
+    try:
+        check_header(json.loads(text))
+    except SchemaError as error:  # nobody could read it
+        raise ValueError(f"The checkpoint {path} cannot be written: {error}.") from error
     tidy = {
         name: np.ascontiguousarray(array).reshape(array.shape) for name, array in arrays.items()
     }
     header = {"format": "downside", "about": text, "sha256": _digest(tidy, text)}
     try:
-        with whole_file(path) as temporary:
+        with atomic_write(path) as temporary:
             safetensors.numpy.save_file(tidy, temporary, metadata=header)
     except (OSError, safetensors.SafetensorError) as error:
         raise OSError(
-            f"The checkpoint {path} could not be written: {error}. What was there before is as it "
-            "was. Make room on the disk, or save elsewhere."
+            f"The checkpoint {path} could not be written: {error}. Checkpoints that were there "
+            "before are as they were. Make room on the disk, or save elsewhere."
         ) from error
     return path
 
@@ -58,15 +80,20 @@ def read(path: str | Path) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
     """The arrays and what is said about them, or an error that says what is wrong with the file."""
     path = checkpoint_path(path)
     if not path.exists():
-        near = sorted(one.name for one in path.parent.glob(f"*{SUFFIX}"))[:5]
+        near = sorted(file.name for file in path.parent.glob(f"*{SUFFIX}"))[:5]
         there = f" In that folder there are: {', '.join(near)}." if near else ""
         raise FileNotFoundError(f"There is no checkpoint {path}.{there}")
     try:
+        check_regular(path)
         with safetensors.safe_open(path, framework="numpy") as file:
             header = file.metadata() or {}
             about = _about(path, header)
             arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-    except (safetensors.SafetensorError, OSError, EOFError, TypeError, AttributeError) as error:
+    except DamagedFileError as error:
+        raise CheckpointError(str(error)) from error
+    except CheckpointError:
+        raise
+    except Exception as error:  # whatever the library makes of a file that is none
         raise CheckpointError(
             f"{path} is no whole safetensors file: {error}. It may have been cut short or changed; "
             "use the checkpoint before it."
@@ -76,37 +103,28 @@ def read(path: str | Path) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
             f"{path} was changed after it was written: its digest does not match. Use the "
             "checkpoint before it."
         )
-    return _upgraded(path, arrays, about)
-
-
-def _upgraded(
-    path: Path, arrays: dict[str, np.ndarray], about: dict[str, Any]
-) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
-    """The arrays and the settings as this version has them: where there was no setting yet, what
-    was done then; today's defaults may be others."""
-    if about["schema"] >= SCHEMA:
-        return arrays, about
     try:
-        settings = {"averaging": 0.0, **about["settings"]}
-        if about["schema"] < 6:
-            settings = {"past_steps": 0, **settings}
-        if about["schema"] < 5:
-            settings = {"least_discount": 0.0, "trials": 0, "trial_share": 1.0, **settings}
-        if about["schema"] < 4 and ".episodes.rows" in arrays:  # not in JAX
-            arrays[".trials.steps"] = np.zeros((), np.int64)
-            arrays[".trials.error"] = np.full((), np.inf)
-        if about["schema"] < 3:
-            new = {"ensemble": 1, "exchange": 0.0, "discreet": False, "tie_break": 0.0}
-            settings = {**new, **settings}
-        if about["schema"] < 2:
-            settings = {"layer_norm": False, "n_steps": 1, "double": False, **settings}
-            before = arrays.get(".replay.storage.discount_so_far")
-            if before is not None:  # transitions did not know what follows them
-                arrays[".replay.storage.discount"] = np.full_like(before, float(settings["gamma"]))
-                arrays[".replay.successor"] = np.full(before.shape, -1)
-    except (KeyError, TypeError, ValueError) as error:
-        raise CheckpointError(f"{path} does not say its settings: {error!r}.") from error
-    return arrays, {**about, "settings": settings}
+        check_header(about)
+    except SchemaError as error:
+        raise CheckpointError(f"{path} has a description that is none: {error}.") from error
+    _check_finite(path, arrays)
+    return arrays, about
+
+
+def _check_finite(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
+    """Refuses weights that are not finite: such an agent acts, but what it does means nothing."""
+    for name, array in arrays.items():
+        if not np.issubdtype(array.dtype, np.floating):
+            continue
+        if re.search(_WEIGHTS, name):
+            valid = np.isfinite(array).all()
+        else:
+            valid = not (re.search(_OUTER, name) and np.isnan(array).any())
+        if not valid:
+            raise CheckpointError(
+                f"{path} holds numbers that are not finite, in {name}. Use the checkpoint before "
+                "it."
+            )
 
 
 def _about(path: Path, header: Mapping[str, str]) -> dict[str, Any]:
@@ -114,9 +132,12 @@ def _about(path: Path, header: Mapping[str, str]) -> dict[str, Any]:
         raise CheckpointError(f"{path} is a safetensors file, but not one that Downside wrote.")
     if len(header["about"]) > _LARGEST_ABOUT:
         raise CheckpointError(f"{path} has a description of {len(header['about']):,} characters.")
+    text = header["about"]
+    if text.count("[") + text.count("{") > _MOST_PARTS or text.count(",") > _MOST_ENTRIES:
+        raise CheckpointError(f"{path} has a description of more parts than any checkpoint.")
     try:
-        about = json.loads(header["about"])
-    except (json.JSONDecodeError, RecursionError) as error:
+        about = json.loads(text)
+    except (ValueError, RecursionError) as error:  # ValueError: also a number of 5,000 digits
         raise CheckpointError(f"The description in {path} is no JSON: {error}.") from error
     schema = about.get("schema") if isinstance(about, dict) else None
     if not isinstance(schema, int) or isinstance(schema, bool) or schema < 1:

@@ -1,25 +1,32 @@
-"""From a checkpoint to an agent. Classes are looked up by name among ours; nothing is executed."""
+"""From a checkpoint to an agent. Classes are looked up among those that are defined; nothing is
+imported or executed because a file says so."""
 
 import dataclasses
+import math
+import sys
 import warnings
 from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
 
-from downside.agents import Settings
+from downside._registration import JAX_IDS
+from downside.agents import AbstractAlgorithm, Settings
+from downside.envs.registry import EnvironmentNotFoundError
 from downside.risk import AbstractSpectralRisk, RiskSyntaxError, parse
-from downside.train.agent import QRDQN, QRSRM, Agent, QRCVaR, QRiCVaR
-from downside.train.callbacks import saved_in
-from downside.train.checkpoint import CheckpointError, from_arrays, read
-from downside.train.program import Program
+from downside.train import family  # noqa: F401  (defines the public agents)
+from downside.train.agent import Agent
+from downside.train.checkpoint import CheckpointError, MissingPartError, from_arrays, read
+from downside.train.monitor import saved_in
+from downside.train.schema import MAX_GYMNASIUM_ENVS
 
-AGENTS: dict[str, type[Agent]] = {one.__name__: one for one in (QRSRM, QRCVaR, QRiCVaR, QRDQN)}
+_MAX_SIZE = 10_000_000
+"""Of an environment of ours that is made because a file says so."""
 
 
 def agents_by_name() -> dict[str, type[Agent]]:
     """The agents by the names that files and commands have for them: qrsrm and so on."""
-    return {name.lower(): kind for name, kind in AGENTS.items()}
+    return {name.lower(): kind for name, kind in Agent.classes.items()}
 
 
 def load(
@@ -29,7 +36,6 @@ def load(
     risk: AbstractSpectralRisk | str | None = None,
     network: Any = None,
     tensorboard_log: str | Path | None = None,
-    own: type[Agent] | None = None,
 ) -> Agent:
     """The agent that `agent.save(path)` wrote, as it was: it acts, and training can go on.
 
@@ -40,101 +46,177 @@ def load(
         risk: the measure, if it was one of your own that has no text.
         network: the network, if it was one of your own.
         tensorboard_log: where further training writes its log.
-        own: the class of the agent, if it is one of your own: `YourAgent.load(path)` passes it.
+
+    An agent of your own must be defined before: import its module.
     """
+    options = {"risk": risk, "network": network, "tensorboard_log": tensorboard_log}
     if Path(path).is_dir():
-        more = {"risk": risk, "network": network, "tensorboard_log": tensorboard_log, "own": own}
-        return _load_latest(Path(path), env=env, **more)
+        return _load_latest(Path(path), env, options)
+    return _load_file(path, env, **options)
+
+
+def _load_file(
+    path: str | Path,
+    env: Any,
+    *,
+    risk: AbstractSpectralRisk | str | None,
+    network: Any,
+    tensorboard_log: str | Path | None,
+) -> Agent:
     arrays, about = read(path)
+    agent = _make(_class(about["agent"], path), path, env, about, risk, network)
+    agent.preset, agent.tensorboard_log = about["preset"], tensorboard_log
+    driver, levels = agent._driver, about["levels"]
     try:
-        kind, chosen, seed = about["agent"], about["settings"], about["seed"]
-        chunks, settled, history = about["chunks"], about["settled"], about["history"]
-        origin, text, preset = about["env"], about["risk"], about["preset"]
-    except KeyError as error:
-        raise CheckpointError(f"{path} does not say {error}; it is not whole.") from error
-    known = dict(AGENTS) if own is None else {own.__name__: own, **AGENTS}
-    if kind not in known:
+        if levels != driver.algorithm.objective.levels.shape[0]:  # trained together with others
+            driver.algorithm = _padded(agent, levels, path)
+        driver.spec = dataclasses.replace(driver.new_spec(1), chunks=about["chunks"])
+        skeleton = driver.backend.skeleton(driver.spec, driver.algorithm)
+        driver.state = driver.backend.from_tree(from_arrays(skeleton, arrays, str(path)))
+    except CheckpointError:
+        raise
+    except Exception as error:  # settings that fit no memory, or not each other
         raise CheckpointError(
-            f"{path} holds an agent of class {kind!r}, which is none of {', '.join(known)}. If it "
-            "is one of your own, call its `load`."
-        )
-    agent = _make(known[kind], path, env, origin, risk, text, network, chosen, seed)
-    agent.preset, agent.tensorboard_log = preset, tensorboard_log
-    if not isinstance(chunks, int) or not isinstance(history, list):
-        raise CheckpointError(f"{path} has steps or a history that are none.")
-    program = Program(agent._core, agent.settings, agent._make_trunk, chunks)
-    try:
-        skeleton = agent._loop.skeleton(program, agent._algorithm)
-    except (MemoryError, OverflowError) as error:
-        raise CheckpointError(f"{path} has settings that no memory holds: {error}.") from error
-    agent._run = from_arrays(skeleton, arrays, str(path))
-    agent._program, agent._settled, agent.history = program, int(settled), history
+            f"The agent in {path} cannot be made again: {type(error).__name__}: {error}"
+        ) from error
+    driver.fitted, driver.history = about["fitted"], about["history"]
     return agent
+
+
+def _padded(agent: Agent, levels: int, path: str | Path) -> AbstractAlgorithm:
+    """The algorithm with its measure in as many numbers as in training."""
+    least = agent._driver.algorithm.objective.levels.shape[0]
+    if levels < least:
+        raise CheckpointError(f"{path} has a measure of {levels} levels, but it has {least}.")
+    return agent.algorithm_class.make(agent.risk, agent.settings, levels)
+
+
+def _class(name: str, path: str | Path) -> type[Agent]:
+    """The class of an agent, by the name in a file."""
+    known = Agent.classes
+    if name in known:
+        return known[name]
+    module, _, short = name.rpartition(":")
+    # The same file under another name, such as __main__; never one of ours for one of yours.
+    same = [kind for full, kind in known.items() if full.endswith(f":{short}")]
+    if len(same) == 1 and module:
+        return same[0]
+    remedy = f"import {module}" if module else "import the module that defines it"
+    raise MissingPartError(
+        f"{path} holds an agent of class {name!r}, which is none of {', '.join(known)}. If it is "
+        f"one of your own, {remedy} before loading it (on the command line: --import MODULE)."
+    )
 
 
 def _make(
     kind: type[Agent],
     path: str | Path,
     env: Any,
-    origin: dict[str, Any],
+    about: dict[str, Any],
     risk: AbstractSpectralRisk | str | None,
-    text: str,
     network: Any,
-    chosen: dict[str, Any],
-    seed: int,
 ) -> Agent:
     """An untrained agent with what the checkpoint says."""
-    if env is None and origin.get("id") is None:
-        raise ValueError(
-            f"`env` must be given: {path} was trained in {origin.get('description')}, which no id "
-            "makes again. Pass the environment."
-        )
-    if env is None and ":" in str(origin["id"]):  # Gymnasium imports what stands before the colon
+    spec, parameters = about["env"], None
+    settings: dict[str, Any] = {
+        name: tuple(value) if isinstance(value, list) else value
+        for name, value in about["settings"].items()
+    }
+    unknown = settings.keys() - _setting_names(Settings)
+    if unknown:  # an argument of an agent may be something else than a setting
         raise CheckpointError(
-            f"{path} names the environment {origin['id']!r}, for which a module would be imported. "
-            "Nothing is imported because a file says so: import it yourself and pass `env`."
+            f"The agent in {path} cannot be made again: There is no setting `{min(unknown)}`."
         )
-    parameters = None
     if env is None:
-        env, parameters = origin["id"], origin["parameters"]
-        if origin.get("num_envs") is not None:
-            env, parameters = _vector(origin), None
+        _check_id(spec, path)
+        env, parameters = spec["id"], spec["parameters"]
+        in_jax = env.rpartition(":")[2] in JAX_IDS
+        if in_jax:
+            _check_size(parameters, path)
+        count = settings.get("num_envs", 1)
+        if not in_jax and isinstance(count, int) and count > MAX_GYMNASIUM_ENVS:
+            raise MissingPartError(
+                f"`env` must be given: {path} was trained in {count:,} environments side by side, "
+                f"and at most {MAX_GYMNASIUM_ENVS:,} are made because a file says so. Pass a "
+                "vector environment."
+            )
     if risk is None:
         try:
-            risk = parse(text)
+            risk = parse(about["risk"])
         except RiskSyntaxError as error:
-            raise ValueError(
-                f"`risk` must be given: {path} was trained for {text}, which no text makes again."
+            raise MissingPartError(
+                f"`risk` must be given: {path} was trained for {about['risk'][:200]}, which no "
+                "text makes again."
             ) from error
-    known = {field.name for field in dataclasses.fields(Settings)}
-    if not isinstance(chosen, dict) or not set(chosen) <= known:
-        raise CheckpointError(f"{path} has settings that this version does not know.")
-    chosen = {name: tuple(value) if name == "hidden" else value for name, value in chosen.items()}
     try:
+        if isinstance(env, str) and spec["num_envs"] is not None and parameters is not None:
+            env, parameters = _vector(spec), None
         if isinstance(env, gym.Env | gym.vector.VectorEnv):
-            chosen.pop("num_envs", None)
-        return kind(env, risk=risk, seed=seed, env_kwargs=parameters, network=network, **chosen)
-    except (TypeError, ValueError) as error:
+            settings.pop("num_envs", None)
+        return kind(
+            env, risk=risk, seed=about["seed"], env_kwargs=parameters, network=network, **settings
+        )
+    except Exception as error:  # a user's environment or network may raise anything
+        if isinstance(error, EnvironmentNotFoundError):
+            raise MissingPartError(
+                f"{path} was trained in {spec['id']}, which is not registered here. Import the "
+                "module that registers it (on the command line: --import MODULE), or pass `env`."
+            ) from error
         raise CheckpointError(f"The agent in {path} cannot be made again: {error}") from error
 
 
-def _vector(origin: dict[str, Any]) -> gym.vector.VectorEnv:
+def _setting_names(kind: type[Settings]) -> set[str]:
+    """The names of all settings that any agent has."""
+    names = {field.name for field in dataclasses.fields(kind)}
+    return names.union(*map(_setting_names, kind.__subclasses__()))
+
+
+def _check_id(spec: dict[str, Any], path: str | Path) -> None:
+    """Refuses an environment for which something would have to be imported."""
+    if spec["id"] is None:
+        raise MissingPartError(
+            f"`env` must be given: {path} was trained in {spec['description'][:200]}, which no id "
+            "makes again. Pass the environment."
+        )
+    module, colon, _ = spec["id"].rpartition(":")  # Gymnasium imports what stands before the colon
+    if colon and module not in sys.modules:
+        raise MissingPartError(
+            f"{path} names the environment {spec['id']!r}, for which the module {module} would be "
+            "imported. Nothing is imported because a file says so: import it yourself (on the "
+            f"command line: --import {module}), or pass `env`."
+        )
+
+
+def _check_size(parameters: dict[str, Any], path: str | Path) -> None:
+    """Refuses one of our environments that is too large to be made: its size is at most the product
+    of its whole numbers, such as periods and trades."""
+    sizes = [value for value in parameters.values() if type(value) is int and value > 1]
+    if math.prod(sizes) > _MAX_SIZE:
+        raise CheckpointError(
+            f"The environment in {path} cannot be made again: the product of its whole numbers, "
+            f"{', '.join(map(str, sizes))}, must be at most {_MAX_SIZE:,}."
+        )
+
+
+def _vector(spec: dict[str, Any]) -> gym.vector.VectorEnv:
     return gym.make_vec(
-        origin["id"],
-        num_envs=origin["num_envs"],
+        spec["id"],
+        num_envs=spec["num_envs"],
         vectorization_mode="sync",
-        **origin["parameters"],
+        **spec["parameters"],
     )
 
 
-def _load_latest(folder: Path, **arguments: Any) -> Agent:
+def _load_latest(folder: Path, env: Any, options: dict[str, Any]) -> Agent:
     """From the latest checkpoint that is whole; a damaged one is passed over with a warning."""
-    found = saved_in(folder)
-    if not found:
+    paths = saved_in(folder)
+    if not paths:
         raise FileNotFoundError(f"There is no checkpoint in {folder}.")
-    for path in found[:-1]:
+    for path in paths[:-1]:
         try:
-            return load(path, **arguments)
-        except CheckpointError as error:
+            return _load_file(path, env, **options)
+        except MissingPartError:
+            raise  # it would be missing from the one before it, too
+        except (CheckpointError, OSError) as error:
             warnings.warn(f"{error} Taking the one before it.", stacklevel=3)
-    return load(found[-1], **arguments)
+    return _load_file(paths[-1], env, **options)

@@ -11,7 +11,6 @@ import functools
 import math
 import queue
 import threading
-import time
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from typing import Any
@@ -24,16 +23,17 @@ import numpy as np
 
 from downside._machine import cores
 from downside.envs import AbstractJaxEnv, make_jax
+from downside.envs.env_spec import EnvSpec
 from downside.risk import AbstractSpectralRisk
-from downside.train import fused
-from downside.train.agent import QRSRM, Agent, DivergenceError, completed
-from downside.train.loops import is_finite
-from downside.train.origin import Origin
-from downside.train.program import Program, Run, make_program
-from downside.train.progress import TrainingBar
-from downside.train.setup import check_timesteps
+from downside.train.agent import Agent
+from downside.train.config import check_timesteps
+from downside.train.driver import Clock, DivergenceError, is_finite
+from downside.train.family import QRSRM
+from downside.train.jax_backend import AbstractJaxBackend
+from downside.train.monitor import TrainingBar
+from downside.train.state import FIT_CHUNK
 
-_MOST_BYTES = 4 * 2**30
+_MAX_BYTES = 4 * 2**30
 """Memory that the agents of one group may take together."""
 
 
@@ -73,7 +73,7 @@ def train_many(
         together: how many agents at a time ("threads"), or in a batch ("vmap"); by default as many
             as there are cores, or as fit into 4 GiB.
         progress_bar: whether to show how far it is.
-        **changes: any field of `ds.Settings`, by name.
+        **changes: any setting, by name.
 
     Returns:
         The agents, in the order of `risks` and, for each, of `seeds`.
@@ -143,9 +143,9 @@ def train_agents(
         isinstance(together, bool) or not isinstance(together, int | np.integer) or together < 1
     ):
         raise ValueError(f"`together` must be a whole number >= 1, got {together!r}.")
-    for one in agents:
-        if not isinstance(one.env, AbstractJaxEnv):
-            raise _not_in_jax(one.origin)
+    for member in agents:
+        if member.jax_env is None:
+            raise _not_in_jax(member.env_spec)
     title = f"{agents[0].name}, {len(agents)} agents"
     with TrainingBar(title, disable=not progress_bar) as bar:
         train = _train_in_threads if engine == "threads" else _train_in_batches
@@ -156,25 +156,23 @@ def train_agents(
 
 def _divergence(agents: Sequence[Agent], diverged: set[int]) -> DivergenceError:
     bad = [f"{agents[i].risk}, seed {agents[i].seed}" for i in sorted(diverged)]
-    good = [one for i, one in enumerate(agents) if i not in diverged]
     return DivergenceError(
         f"Training diverged for {len(bad)} of {len(agents)} agents: the loss is not finite for "
         f"{'; '.join(bad)}. Each is as it was one outer step earlier. The others are trained: they "
-        "are the `agents` of this error. Try a lower `learning_rate`, or look for rewards that "
-        "are huge.",
-        good,
+        "are the `agents` of this error. Try a lower `learning_rate`, or look for huge rewards.",
+        [member for i, member in enumerate(agents) if i not in diverged],
     )
 
 
 def check_in_jax(env: Any, parameters: Mapping[str, Any] | None = None) -> None:
     """Refuses an environment that many agents cannot be trained in within one process."""
     if make_jax(env, **(parameters or {})) is None:
-        raise _not_in_jax(Origin.of(env, parameters))
+        raise _not_in_jax(EnvSpec.of(env, parameters))
 
 
-def _not_in_jax(origin: Origin) -> ValueError:
+def _not_in_jax(spec: EnvSpec) -> ValueError:
     return ValueError(
-        f"`env` must be written in JAX for many agents in one process, got {origin}. Use "
+        f"`env` must be written in JAX for many agents in one process, got {spec}. Use "
         "`ds.sweep`, where each run has a process and an environment of its own."
     )
 
@@ -194,7 +192,7 @@ def _devices() -> list[Any]:
 def _share(jobs: Iterable[Job], workers: int) -> None:
     """Does so many jobs at a time, each on a device that as few others as possible use."""
     devices, stop = _devices(), threading.Event()
-    free: queue.SimpleQueue[Any] = queue.SimpleQueue()
+    free = queue.SimpleQueue()
     for number in range(workers):
         free.put(devices[number % len(devices)])
 
@@ -210,8 +208,8 @@ def _share(jobs: Iterable[Job], workers: int) -> None:
     with ThreadPoolExecutor(workers) as pool:
         waiting = [pool.submit(work, job) for job in jobs]
         try:
-            for one in as_completed(waiting):
-                one.result()
+            for future in as_completed(waiting):
+                future.result()
         finally:  # an error or Ctrl-C in one of them ends them all, after their present step
             stop.set()
             pool.shutdown(wait=False, cancel_futures=True)
@@ -269,9 +267,9 @@ def _train_in_threads(
         for done[number], total in chunks("training", agent.training(total_timesteps)):
             if stop.is_set():
                 return
-            best = np.mean([one.history[-1]["best"] for one in agents if one.history])
+            best = np.mean([agent.history[-1]["best"] for agent in agents if agent.history])
             bar.update(sum(done.values()), total * len(agents), float(best))
-        for _ in chunks("settling", agent._settling()):
+        for _ in chunks("fitting", agent._driver.fit()):
             if stop.is_set():
                 return
         if not stop.is_set():
@@ -283,7 +281,7 @@ def _train_in_threads(
 
 
 def _levels(agent: Agent) -> int:
-    return agent._algorithm.objective.levels.shape[0]
+    return agent._driver.algorithm.objective.levels.shape[0]
 
 
 # --- one batch --------------------------------------------------------------------------------
@@ -298,71 +296,81 @@ def _train_in_batches(
 ) -> set[int]:
     """Trains the agents; gives the numbers of those that diverged."""
     first, devices = agents[0], len(_devices())
-    wanted = check_timesteps(total_timesteps, first.settings)
-    program = make_program(first._core, first.settings, first._make_trunk, wanted)
-    levels = max(_levels(one) for one in agents)
-    size = min(together or _group_size(agents, program), math.ceil(len(agents) / devices))
-    per_chunk = program.steps_per_chunk * program.timesteps_per_round
+    spec = first._driver.new_spec(check_timesteps(total_timesteps, first.settings))
+    levels = max(_levels(agent) for agent in agents)
+    size = min(together or _group_size(first, spec, len(agents)), math.ceil(len(agents) / devices))
+    per_chunk = spec.timesteps_per_chunk
     done = dict.fromkeys(range(0, len(agents), size), 0)
     diverged: set[int] = set()
 
     def train(begin: int, device: Any, stop: threading.Event) -> None:
         del device
         group = agents[begin : begin + size]
-        bad: dict[int, Run] = {}
-        for chunk, best in _train(group, program, levels, bad):
+        bad: dict[int, Any] = {}
+        for chunk, best in _train(group, spec, levels, bad):
             if stop.is_set():
                 return
             done[begin] = (chunk + 1) * len(group)
-            bar.update(
-                sum(done.values()) * per_chunk, program.chunks * len(agents) * per_chunk, best
-            )
+            bar.update(sum(done.values()) * per_chunk, spec.chunks * len(agents) * per_chunk, best)
         diverged.update(begin + i for i in bad)
-        for i, one in enumerate(group):
+        for i, agent in enumerate(group):
             if i not in bad:
-                finished(one)
+                finished(agent)
 
     _share([functools.partial(train, begin) for begin in done], devices)
     return diverged
 
 
 def _train(
-    agents: Sequence[Agent], program: Program, levels: int, bad: dict[int, Run]
+    agents: Sequence[Agent], spec: Any, levels: int, bad: dict[int, Any]
 ) -> Iterator[tuple[int, float]]:
     """Trains a group of agents together; yields the chunk and the mean of their best values.
 
     `bad` receives the runs that diverged, as they were one chunk earlier. In the batch they go on,
-    for its shape stays; nothing more is heard of them.
+    because its shape stays, but their results are dropped.
     """
     algorithms = _stack(
-        [one.algorithm_class.make(one.risk, one.settings, levels) for one in agents]
+        [agent.algorithm_class.make(agent.risk, agent.settings, levels) for agent in agents]
     )
-    start = time.perf_counter()
-    keys = jnp.stack([jax.random.key(one.seed) for one in agents])
-    before = run = _begin(program, algorithms, keys)
-    for chunk in range(program.chunks):
-        before = run
-        run, metrics = _advance(program, algorithms, before)
-        for i, one in enumerate(agents):
+    keys = jnp.stack([jax.random.key(agent.seed) for agent in agents])
+    clocks = [Clock([]) for _ in agents]
+    backend = agents[0]._driver.backend
+    assert isinstance(backend, AbstractJaxBackend)
+    program = backend.program
+    state, simulated = _together(program.init)(spec, algorithms, keys)
+    before, extra = state, np.asarray(simulated)
+    for chunk in range(spec.chunks):
+        before = state
+        state, metrics = _together(program.chunk)(spec, algorithms, before)
+        for i, agent in enumerate(agents):
             if i in bad:
                 continue
-            record = {name: float(values[i]) for name, values in metrics._asdict().items()}
+            record = program.record(spec, _part(metrics, i))
+            record["simulated_steps"] += int(extra[i])
             if not is_finite(record):
                 bad[i] = _part(before, i)
                 continue
-            one.history.append(completed(record, _part(run.goal, i), time.perf_counter() - start))
+            outer, algorithm = _part(state.outer, i), _part(algorithms, i)
+            agent.history.append(clocks[i].completed(record, algorithm, outer))
+        extra = np.zeros_like(extra)
         if len(bad) == len(agents):
             break
-        good = [one for i, one in enumerate(agents) if i not in bad]
-        yield chunk, float(np.mean([one.history[-1]["best"] for one in good]))
+        good = [agent for i, agent in enumerate(agents) if i not in bad]
+        yield chunk, float(np.mean([agent.history[-1]["best"] for agent in good]))
     else:
         del before  # or there would be three of them, not two
-        for _ in range(program.distribution_chunks):
-            run, _ = _settle(program, algorithms, run)
-    for i, one in enumerate(agents):
-        one._program, one._algorithm = program, _part(algorithms, i)
-        one._run = bad[i] if i in bad else _part(run, i)
-        one._settled = 0 if i in bad else program.distribution_chunks
+        for _ in range(spec.fit_chunks):
+            state, _ = _together(program.fit_return_distribution)(spec, algorithms, state)
+    fitted = 0
+    if spec.fit_chunks:
+        fitted = FIT_CHUNK * program.simulated_per_batch(spec) * spec.fit_chunks
+    for i, agent in enumerate(agents):
+        driver = agent._driver
+        driver.spec, driver.algorithm = spec, _part(algorithms, i)
+        driver.state = bad[i] if i in bad else _part(state, i)
+        driver.fitted = 0 if i in bad else spec.fit_chunks
+        if i not in bad:
+            agent.history[-1]["simulated_steps"] += fitted
 
 
 def _part(batch: Any, i: int) -> Any:
@@ -370,15 +378,13 @@ def _part(batch: Any, i: int) -> Any:
     return jax.tree.map(lambda leaf: leaf[i] if eqx.is_array(leaf) else leaf, batch)
 
 
-def _plain(function: Any) -> Any:
-    """Without its own compilation, whose options only an outermost program may have."""
-    return function.__wrapped__
+@functools.cache
+def _together(function: Any) -> Any:
+    """The function for a group of agents; the environment and the settings are shared.
 
-
-# One program for all of them; the environment and the settings are shared.
-_begin = eqx.filter_jit(eqx.filter_vmap(_plain(fused.begin), in_axes=(None, 0, 0)))
-_advance = eqx.filter_jit(eqx.filter_vmap(_plain(fused.advance), in_axes=(None, 0, 0)))
-_settle = eqx.filter_jit(eqx.filter_vmap(_plain(fused.settle), in_axes=(None, 0, 0)))
+    Without its own compilation, whose options only an outermost program may have.
+    """
+    return eqx.filter_jit(eqx.filter_vmap(function.__wrapped__, in_axes=(None, 0, 0)))
 
 
 def _stack(parts: list[Any]) -> Any:
@@ -387,10 +393,9 @@ def _stack(parts: list[Any]) -> Any:
     )
 
 
-def _group_size(agents: Sequence[Agent], program: Program) -> int:
-    """How many agents fit into memory: what a run holds, twice, as a step makes a new one."""
-    begin, key = _plain(fused.begin), jax.random.key(0)
-    shapes = eqx.filter_eval_shape(begin, program, agents[0]._algorithm, key)
+def _group_size(agent: Agent, spec: Any, count: int) -> int:
+    """How many agents fit into memory: what a run holds, twice, as a chunk makes a new one."""
+    shapes = agent._driver.backend.skeleton(spec, agent._driver.algorithm)
     arrays = [leaf for leaf in jax.tree.leaves(shapes) if hasattr(leaf, "shape")]
     numbers = sum(int(np.prod(leaf.shape)) for leaf in arrays)
-    return max(1, min(len(agents), int(_MOST_BYTES / (2 * 4 * numbers))))
+    return max(1, min(count, int(_MAX_BYTES / (2 * 4 * numbers))))

@@ -1,161 +1,189 @@
-"""The outer step of a run: measure candidates, keep the best policy, move the goal."""
+"""The outer step of a run: measure candidates, keep the best policy, move the outer variable."""
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, Key
+from jaxtyping import Array, Bool, Float, Int, Key
 
 from downside._random import stream
-from downside.agents.algorithm import AbstractAlgorithm, Goal, Measured, start_distribution
-from downside.agents.learner import Networks, action_scores
+from downside.agents.algorithm import (
+    AbstractAlgorithm,
+    CandidateReturns,
+    OuterVariable,
+    start_distribution,
+)
 from downside.agents.networks import input_spread, members
+from downside.agents.quantile_learner import QuantileLearner
+from downside.envs import Memory
+from downside.envs.memory_env import initial_memory
+from downside.envs.rollout import Rollout, play
 from downside.ops import masked
-from downside.train.program import Kept, Program, Run, measuring_horizon
-from downside.train.rollout import greedy_returns
+from downside.train.replay import Observed
+from downside.train.state import BestPolicy, TrainSpec, TrainState, measuring_horizon, where
 
-_START_STATES = 32
+START_STATES = 32
 """Start states that the learned outer step and the predicted value look at."""
+_RESCALE_UNTIL = 0.4
+"""Until this share of the run the spread of the inputs is measured anew at each outer step: a
+cautious policy moves within a smaller range than random play."""
+
+
+class Measured(NamedTuple):
+    """What an outer step measured."""
+
+    value: Float[Array, ""]
+    """The risk measure's value of the present policy."""
+    predicted: Float[Array, ""]
+    """What the networks expect it to be."""
+    returns: Float[Array, " n"]
+    """The returns of the present policy."""
+    steps: Int[Array, ""]
+    """Environment steps of all episodes."""
 
 
 def outer_step(
-    program: Program, algorithm: AbstractAlgorithm, run: Run, progress: Float[Array, ""]
-) -> tuple[Run, Array, Array, Array]:
-    """Measures the candidates, keeps the best policy seen, and moves the goal."""
-    settings = program.settings
-    networks = run.learner.networks
-    start_score = _start_score(program, algorithm, networks, run.key)
-    goals = algorithm.candidates(run.goal, run.spread, settings, start_score)
-    returns = jax.vmap(
-        lambda goal: policy_returns(
-            program, algorithm, networks, goal, settings.outer_episodes, stream(run.key, "measure")
+    spec: TrainSpec, algorithm: AbstractAlgorithm, state: TrainState, progress: Float[Array, ""]
+) -> tuple[TrainState, Measured]:
+    """Measures the candidates, keeps the best policy, and moves the outer variable.
+
+    Without `keep_best`, as in the paper, what is measured goes into the log and decides nothing.
+    """
+    settings, learner = spec.simulator, spec.learner(algorithm)
+    networks = state.learner.networks
+    candidates = algorithm.candidates(state.outer, state.spread, settings)
+    episodes = jax.vmap(
+        lambda outer: policy_episodes(
+            spec, learner, networks, outer, settings.outer_episodes, stream(state.key, "measure")
         )
-    )(goals)
-    returns = jnp.sort(returns, axis=-1)
+    )(candidates)
+    returns = jnp.sort(episodes.memory.accumulated, axis=-1)
     values = jax.vmap(algorithm.objective.value)(returns)
-    measured = Measured(goals, values, returns)
-    middle, best = values.shape[0] // 2, jnp.argmax(values)
+    middle, highest = values.shape[0] // 2, jnp.argmax(values)
 
-    better = values[best] > run.kept.value
-    candidate = Kept(networks, jax.tree.map(lambda leaf: leaf[best], goals), values[best])
-    kept = where(better, candidate, run.kept)
-
-    due = progress >= settings.neutral_fraction
+    due = progress >= settings.risk_neutral_fraction
+    starts = start_states(spec, state.key)
+    expected = start_value(learner, networks, starts)
     if settings.outer == "simulated":
-        moved = algorithm.outer_step(run.goal, measured, settings.outer_rate, ~run.has_goal)
-        predicted = algorithm.predicted_value(start_score(run.goal), run.goal)
+        measured = CandidateReturns(candidates, values, returns)
+        moved = algorithm.outer_step(state.outer, measured, settings.outer_rate, ~state.has_outer)
     else:
-        moved, predicted = learned_goal(
-            program, algorithm, networks, run.goal, run.has_goal, run.key
+        moved = learned_outer(
+            learner, networks, state.outer, state.has_outer, starts, settings.outer_rate
         )
-    if settings.normalise and settings.rescale_until > 0:
-        run = _rescaled(program, algorithm, run, due & (progress <= settings.rescale_until))
-    run = eqx.tree_at(
-        lambda one: (one.goal, one.has_goal, one.kept, one.spread),
-        run,
+    if settings.keep_best:
+        chosen = jax.tree.map(lambda leaf: leaf[highest], candidates)
+        candidate = BestPolicy(networks, chosen, values[highest])
+        best = where(values[highest] > state.best.value, candidate, state.best)
+    else:
+        best = BestPolicy(networks, state.outer, values[middle])
+    predicted = expected(state.outer)
+    if settings.normalise:
+        state = _rescaled(spec, algorithm, state, due & (progress <= _RESCALE_UNTIL))
+    state = eqx.tree_at(
+        lambda s: (s.outer, s.has_outer, s.best, s.spread),
+        state,
         (
-            where(due, moved, run.goal),
-            run.has_goal | due,
-            kept,
+            where(due, moved, state.outer),
+            state.has_outer | due,
+            best,
             jnp.maximum(returns[middle].std(), 1e-6),
         ),
     )
-    return run, values[middle], predicted, returns[middle]
+    return state, Measured(values[middle], predicted, returns[middle], episodes.steps.sum())
 
 
 def _rescaled(
-    program: Program, algorithm: AbstractAlgorithm, run: Run, due: Bool[Array, ""]
-) -> Run:
+    spec: TrainSpec, algorithm: AbstractAlgorithm, state: TrainState, due: Bool[Array, ""]
+) -> TrainState:
     """The inputs scaled by their spread since the last outer step, half of the way."""
-    env = algorithm.wrap(program.env, run.goal)
-    count = min(program.steps_per_chunk * program.timesteps_per_round, run.replay.capacity)
-    seen = jax.vmap(env.observe)(run.replay.latest(count).state)
-    measured = input_spread(seen)
+    env = spec.jax_env
+    latest = state.replay.latest(min(spec.timesteps_per_chunk, state.replay.capacity))
+    inputs = jax.vmap(
+        lambda x, memory: algorithm.network_input(env.observe(x), memory, state.outer)
+    )(latest.state, latest.memory)
+    measured = input_spread(inputs)
 
-    def spreads(run: Run) -> list[Any]:
-        learner = run.learner
-        parts = (learner.networks, learner.targets)
+    def spreads(state: TrainState) -> list[Any]:
+        parts = (state.learner.networks, state.learner.targets)
         networks = [n for part in parts for n in (part.critic, part.quantiles) if n is not None]
-        return [one.scale.input_spread for network in networks for one in members(network)]
+        return [member.scale.input_spread for network in networks for member in members(network)]
 
-    old = spreads(run)[0]
+    old = spreads(state)[0]
     new = jnp.where(due & (measured > 1e-6), jnp.sqrt(old * measured), old)
-    return eqx.tree_at(spreads, run, [new for _ in spreads(run)])
+    return eqx.tree_at(spreads, state, [new for _ in spreads(state)])
 
 
-def policy_returns(
-    program: Program,
-    algorithm: AbstractAlgorithm,
-    networks: Networks,
-    goal: Goal,
+def policy_episodes(
+    spec: TrainSpec,
+    learner: QuantileLearner,
+    networks: Any,
+    outer: OuterVariable,
     episodes: int,
     key: Key[Array, ""],
-) -> Float[Array, " n"]:
-    """Returns of the greedy policy."""
+) -> Rollout:
+    """Episodes of the greedy policy."""
+    env = spec.jax_env
 
-    def act(observation: Array, mask: Array, key: Key[Array, ""]) -> Array:
-        del key
-        return jnp.argmax(masked(action_scores(algorithm, networks, observation, goal), mask))
+    def act(states: Any, memory: Memory, time: Int[Array, ""]) -> Array:
+        del time
+        return jax.vmap(
+            lambda x, memory: learner.act(
+                networks, env.observe(x), memory, env.action_mask(x), outer
+            )
+        )(states, memory)
 
-    return greedy_returns(
-        algorithm.wrap(program.env, goal),
-        act,
-        gamma=program.settings.gamma,
-        horizon=measuring_horizon(program.env, program.settings.gamma),
-        episodes=episodes,
-        key=key,
-    )
-
-
-def _start_keys(key: Key[Array, ""]) -> Key[Array, " m"]:
-    return jax.random.split(stream(key, "start states"), _START_STATES)
+    horizon = measuring_horizon(env, spec.settings.gamma)
+    return play(env, act, gamma=spec.settings.gamma, horizon=horizon, episodes=episodes, key=key)
 
 
-def _start_score(
-    program: Program, algorithm: AbstractAlgorithm, networks: Networks, key: Key[Array, ""]
-) -> Any:
-    """What the networks expect at the start, on average over start states, for a goal."""
-    keys = _start_keys(key)
-
-    def score(goal: Goal) -> Float[Array, ""]:
-        env = algorithm.wrap(program.env, goal)
-
-        def of_one(key: Key[Array, ""]) -> Array:
-            state = env.initial_state(key)
-            scores = action_scores(algorithm, networks, env.observe(state), goal)
-            return masked(scores, env.action_mask(state)).max()
-
-        return jax.vmap(of_one)(keys).mean()
-
-    return score
+# --- what the networks expect at the start ------------------------------------------------------
 
 
-def learned_goal(
-    program: Program,
-    algorithm: AbstractAlgorithm,
-    networks: Networks,
-    goal: Goal,
-    has_goal: Bool[Array, ""],
-    key: Key[Array, ""],
-) -> tuple[Goal, Float[Array, ""]]:
-    """The next goal from the learned return at the start, and what is expected of the present."""
-    env = algorithm.wrap(program.env, goal)
-    states = jax.vmap(env.initial_state)(_start_keys(key))
-    seen = jax.vmap(lambda one: algorithm.view(env.observe(one), goal))(states)
-    quantiles = jax.vmap(networks.quantiles)(seen)
-    masks = jax.vmap(env.action_mask)(states)
-    start = start_distribution(algorithm.objective, quantiles, masks)
-    start_score = _start_score(program, algorithm, networks, key)
-    rate = jnp.where(has_goal, program.settings.outer_rate, 1.0)
-    moved = algorithm.learned_outer_step(goal, start, start_score, rate)
-    return moved, algorithm.predicted_value(start_score(goal), goal)
+def start_states(spec: TrainSpec, key: Key[Array, ""]) -> Observed:
+    """Some start states of a JAX environment."""
+    env = spec.jax_env
+    states = jax.vmap(env.initial_state)(start_keys(key))
+    return Observed(jax.vmap(env.observe)(states), jax.vmap(env.action_mask)(states))
 
 
-def where(condition: Bool[Array, ""], new: Any, old: Any) -> Any:
-    """One pytree or the other."""
+def start_keys(key: Key[Array, ""]) -> Key[Array, " m"]:
+    """A key for each start state."""
+    return jax.random.split(stream(key, "start states"), START_STATES)
 
-    def choose(new: Any, old: Any) -> Any:
-        return jnp.where(condition, new, old) if eqx.is_array(old) else old
 
-    return jax.tree.map(choose, new, old)
+def start_value(
+    learner: QuantileLearner, networks: Any, starts: Observed
+) -> Callable[[OuterVariable], Float[Array, ""]]:
+    """What the networks expect at the start, on average over start states, of an outer variable."""
+
+    def value(outer: OuterVariable) -> Float[Array, ""]:
+        def of_one(observation: Array, mask: Array) -> Array:
+            return masked(
+                learner.scores(networks, observation, initial_memory(), outer), mask
+            ).max()
+
+        score = jax.vmap(of_one)(*starts).mean()
+        return learner.algorithm.predicted_value(score, outer)
+
+    return value
+
+
+def learned_outer(
+    learner: QuantileLearner,
+    networks: Any,
+    outer: OuterVariable,
+    has_outer: Bool[Array, ""],
+    starts: Observed,
+    rate: float,
+) -> OuterVariable:
+    """The next outer variable from the learned return at the start."""
+    quantiles = jax.vmap(
+        lambda observation: learner.return_quantiles(networks, observation, initial_memory(), outer)
+    )(starts.observation)
+    start = start_distribution(learner.algorithm.objective, quantiles, starts.mask)
+    expected = start_value(learner, networks, starts)
+    rate_now = jnp.where(has_outer, rate, 1.0)
+    return learner.algorithm.learned_outer_step(outer, start, expected, rate_now)

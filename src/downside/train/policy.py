@@ -7,102 +7,85 @@ import gymnasium as gym
 import jax
 import jax.numpy as jnp
 import numpy as np
-from gymnasium.vector.utils import batch_space, iterate
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Float
 
-from downside.agents import SRM, AbstractAlgorithm, Goal, Networks, StaticCVaR, action_scores
-from downside.envs import (
-    AbstractJaxEnv,
-    GymnasiumFace,
-    PastAware,
-    ReturnAware,
-    TargetAware,
-    VectorReturnAware,
-    VectorTargetAware,
-)
-from downside.envs.augment import append_to_box
-from downside.envs.flatten import flat_space, flatten
-from downside.exact import simulate
-from downside.ops import masked
-from downside.train.host import Host
-from downside.train.hosted_compiled import best_actions
-from downside.train.playing import Player
-from downside.train.program import measuring_horizon
+from downside.agents.learner import AbstractLearner
+from downside.agents.quantile_learner import QuantileLearner
+from downside.envs import AbstractMemoryInput, MemoryAware
+from downside.envs.memory_env import append_to_box
+from downside.train.driver import Backend
+from downside.train.gym_state import random_legal
+from downside.train.state import BestPolicy
 
 
 class Policy:
-    """Scores, actions and return distributions for observations of `wrap(env)`."""
+    """Actions, scores and return distributions for observations of `wrap(env)`."""
 
-    def __init__(
-        self,
-        algorithm: AbstractAlgorithm,
-        networks: Networks,
-        goal: Goal,
-        env: AbstractJaxEnv | Host,
-    ):
-        self.algorithm, self.networks, self.goal, self.env = algorithm, networks, goal, env
+    def __init__(self, learner: AbstractLearner, best: BestPolicy, backend: Backend):
+        self.learner, self.best, self.backend = learner, best, backend
+        inputs = learner.algorithm.memory_input(best.outer)
+        self.memory_input: AbstractMemoryInput = jax.tree.map(np.asarray, inputs)
 
     # --- one observation, or many -------------------------------------------------------------
-
-    @property
-    def num_actions(self) -> int:
-        """How many actions there are."""
-        return self.env.actions if isinstance(self.env, Host) else self.env.num_actions
 
     def predict(
         self,
         observation: Any,
         masks: Any = None,
         explore: float = 0.0,
-        draws: np.random.Generator | None = None,
+        generator: np.random.Generator | None = None,
     ) -> Any:
-        """The action with the highest score; a random one in a share `explore` of cases."""
+        """The action of the policy; a random one in a share `explore` of cases."""
         batch, single = self.flat(observation)
-        shape = (len(batch), self.num_actions)
+        shape = (len(batch), self.backend.num_actions)
         masks = np.ones(shape, bool) if masks is None else np.asarray(masks, bool)
         if masks.shape not in (shape, shape[1:]):
             raise ValueError(
                 f"`action_masks` must have shape {shape}, got {masks.shape}: one entry per action."
             )
         masks = np.broadcast_to(masks, shape)
-        scores = np.asarray(_scores(self.algorithm, self.networks, self.goal, jnp.asarray(batch)))
-        actions = np.where(masks, scores, -np.inf).argmax(axis=1)
-        if explore and draws is not None:
-            legal = np.where(masks, draws.random(shape), -1.0).argmax(axis=1)
-            actions = np.where(draws.random(len(batch)) < explore, legal, actions)
-        actions = actions + self._first_action
+        actions = np.asarray(_actions(self.learner, self.best, jnp.asarray(batch), masks))
+        if not self.backend.num_actions:
+            return actions[0] if single else actions
+        if explore and generator is not None:
+            legal = random_legal(generator, masks)
+            actions = np.where(generator.random(len(batch)) < explore, legal, actions)
+        actions = actions + self.backend.first_action
         return int(actions[0]) if single else actions
 
     def scores(self, observation: Any) -> Float[np.ndarray, "*batch A"]:
         """The score of every action."""
-        batch, single = self.flat(observation)
-        scores = _scores(self.algorithm, self.networks, self.goal, jnp.asarray(batch))
-        out = np.asarray(scores, dtype=float)
-        return out[0] if single else out
+        return self._map(_scores, observation)
 
     def quantiles(self, observation: Any) -> Float[np.ndarray, "*batch A N"]:
         """The learned quantiles of every action's return, in increasing order."""
+        return self._map(_quantiles, observation)
+
+    def _map(self, function: Any, observation: Any) -> Any:
+        if not isinstance(self.learner, QuantileLearner):
+            raise TypeError(
+                f"{self.learner.algorithm.name} has an actor, and no scores or learned return "
+                "distributions. `ds.explain` simulates the returns of its actions."
+            )
         batch, single = self.flat(observation)
-        quantiles = _quantiles(self.algorithm, self.networks, self.goal, jnp.asarray(batch))
-        out = np.asarray(quantiles, dtype=float)
-        return out[0] if single else out
+        values = np.asarray(function(self.learner, self.best, jnp.asarray(batch)), dtype=float)
+        return values[0] if single else values
 
     def flat(self, observation: Any) -> tuple[Float[np.ndarray, "n d"], bool]:
         """The observations as rows, and whether it was a single one."""
-        size = self.observation_space.shape
-        if isinstance(self.env, Host) and not self._remembers:
-            space = self.env.env.single_observation_space
-            if not isinstance(space, gym.spaces.Box) or len(space.shape) != 1:
-                return _flattened(space, observation)
+        flattened = None if self.memory_input.size else self.backend.flatten(observation)
+        if flattened is not None:
+            return flattened
+        shape = self.observation_space.shape
         try:
             batch = np.asarray(observation, dtype=np.float32)
         except (TypeError, ValueError):
             batch = np.zeros(0)
-        single = batch.ndim == len(size)
+        single = batch.ndim == len(shape)
         batch = batch[None] if single else batch
-        if batch.ndim != 2 or batch.shape[1:] != size:
+        if batch.ndim != 2 or batch.shape[1:] != shape:
             raise ValueError(
-                f"`observation` must have shape {size} or (n, {size[0]}), got "
+                f"`observation` must have shape {shape} or (n, {shape[0]}), got "
                 f"{np.shape(observation)}. It is an observation of `agent.wrap(env)`: the "
                 "environment's, with what the agent remembers."
             )
@@ -110,144 +93,68 @@ class Policy:
 
     @property
     def observation_space(self) -> gym.spaces.Box:
-        """What the networks look at: flat observations, with what the agent remembers."""
-        if not isinstance(self.env, Host):
-            return self.algorithm.wrap(self.env, self.goal).observation_space
-        flat = append_to_box(flat_space(self.env.env.single_observation_space), self.env.past)
-        remembered = self.algorithm.remembered(jnp.zeros(()), jnp.ones(()), self.goal).shape[0]
-        endless = np.full(remembered, np.inf, np.float32)
-        return gym.spaces.Box(
-            np.concatenate([flat.low, -endless]),
-            np.concatenate([flat.high, endless]),
-            dtype=np.float32,
-        )
-
-    @property
-    def _remembers(self) -> bool:
-        past = isinstance(self.env, Host) and self.env.past.steps > 0
-        return past or isinstance(self.algorithm, SRM | StaticCVaR)
+        """Flat observations, with what the agent remembers."""
+        inputs = self.memory_input
+        return append_to_box(self.backend.observation_space, inputs.low, inputs.high)
 
     @property
     def appended(self) -> int:
         """How many numbers `wrap` appends to what the environment shows."""
-        core = self.env
-        shown = core.past.size if isinstance(core, Host) else core.observation_space.shape[0]
-        return self.observation_space.shape[0] - shown
-
-    @property
-    def _first_action(self) -> int:
-        space = self.env.env.single_action_space if isinstance(self.env, Host) else None
-        return int(space.start) if isinstance(space, gym.spaces.Discrete) else 0
+        return self.observation_space.shape[0] - self.backend.shown_size
 
     # --- whole episodes -----------------------------------------------------------------------
 
     def wrap(self, env: Any = None, render_mode: str | None = None) -> Any:
         """An environment with what the agent remembers appended to its observations."""
-        env = self._another(render_mode) if env is None else env
-        if isinstance(self.env, Host) and self.env.past.steps:
-            env = PastAware(env, self.env.past.steps)
-        vector = isinstance(env, gym.vector.VectorEnv)
-        gamma = self.algorithm.gamma
-        if isinstance(self.algorithm, SRM):
-            return (VectorReturnAware if vector else ReturnAware)(env, gamma=gamma)
-        if isinstance(self.algorithm, StaticCVaR):
-            target = float(self.goal)
-            return (VectorTargetAware if vector else TargetAware)(env, gamma=gamma, b=target)
-        return env
-
-    def _another(self, render_mode: str | None) -> gym.Env:
-        """A new environment like the one the agent was trained on."""
-        if not isinstance(self.env, Host):
-            return GymnasiumFace(core=self.env, render_mode=render_mode)
-        made = self.env.another(render_mode)
-        if made is None:
-            raise ValueError(
-                f"`env` must be given: {self.env.name} is not registered, so that no second one "
-                "can be made."
-            )
-        return made
+        env = self.backend.wrap(self.backend.make_env(render_mode) if env is None else env)
+        if not self.memory_input.size:
+            return env
+        return MemoryAware(env, self.memory_input, self.learner.settings.gamma)
 
     def returns(self, episodes: int, seed: int) -> Float[np.ndarray, " episodes"]:
-        """The discounted returns of so many episodes, under fresh noise."""
-        if isinstance(self.env, Host):
-            return self._hosted_returns(self.env.for_evaluation(episodes), episodes, seed)
-        returns, _ = simulate(
-            self.env,
-            GreedyPolicy(self.algorithm, self.networks, self.goal, self.env),
-            gamma=self.algorithm.gamma,
-            episodes=episodes,
-            key=jax.random.key(seed),
-            horizon=measuring_horizon(self.env, self.algorithm.gamma),
-        )
-        return returns
-
-    def _hosted_returns(
-        self, host: Host, episodes: int, seed: int
-    ) -> Float[np.ndarray, " episodes"]:
-        choose = best_actions(self.algorithm, self.networks, self.goal)
-        try:
-            return Player(host, choose, self.algorithm.gamma, seed).returns(episodes)
-        finally:
-            host.close()
+        """The discounted returns of so many new episodes."""
+        return self.backend.simulate_returns(self.learner, self.best, episodes, seed)
 
 
-class GreedyPolicy(eqx.Module):
-    """The policy in a JAX environment, as a function of the state and of what was earned so far."""
-
-    algorithm: AbstractAlgorithm
-    networks: Networks
-    goal: Goal
-    env: AbstractJaxEnv
-
-    def __call__(
-        self, state: Any, accumulated: Float[Array, ""], discount: Float[Array, ""]
-    ) -> Int[Array, ""]:
-        """The best of the legal actions."""
-        remembered = self.algorithm.remembered(accumulated, discount, self.goal)
-        observation = jnp.concatenate([self.env.observe(state), remembered])
-        scores = action_scores(self.algorithm, self.networks, observation, self.goal)
-        return jnp.argmax(masked(scores, self.env.action_mask(state)))
+def _of_rows(
+    learner: AbstractLearner, best: BestPolicy, rows: Float[Array, "n d"], function: Any, *more: Any
+) -> Array:
+    """A function of (observation, memory), from observations with what is shown of the memory."""
+    inputs = learner.algorithm.memory_input(best.outer)
+    size = rows.shape[1] - inputs.size
+    memories = inputs.recover(rows[:, size:])
+    return jax.vmap(function)(rows[:, :size], memories, *more)
 
 
-def _flattened(space: gym.Space, observation: Any) -> tuple[Float[np.ndarray, "n d"], bool]:
-    """Observations of any space as rows: one of them, or a batch as a vector environment has it."""
-    if isinstance(space, gym.spaces.Discrete):
-        numbers = np.asarray(observation)
-        if numbers.ndim <= 1 and np.issubdtype(numbers.dtype, np.integer):
-            rows = [flatten(space, one) for one in numbers.ravel()]
-            return np.stack(rows), numbers.ndim == 0
-    elif space.contains(observation):
-        return flatten(space, observation)[None], True
-    else:
-        try:
-            count = len(_first_part(observation))
-            rows = [flatten(space, one) for one in iterate(batch_space(space, count), observation)]
-            return np.stack(rows), False
-        except (TypeError, ValueError, KeyError, IndexError):
-            pass
-    raise ValueError(
-        f"`observation` must be one of {space}, or a batch of them as a vector environment returns "
-        f"it, got {observation!r}."
-    )
+@eqx.filter_jit
+def _actions(
+    learner: AbstractLearner, best: BestPolicy, rows: Float[Array, "n d"], masks: Any
+) -> Array:
+    def act(observation: Any, memory: Any, mask: Any) -> Array:
+        return learner.act(best.networks, observation, memory, mask, best.outer)
 
-
-def _first_part(observation: Any) -> Any:
-    while isinstance(observation, dict | tuple):
-        parts = observation.values() if isinstance(observation, dict) else observation
-        observation = next(iter(parts))
-    return observation
+    return _of_rows(learner, best, rows, act, jnp.asarray(masks))
 
 
 @eqx.filter_jit
 def _scores(
-    algorithm: AbstractAlgorithm, networks: Networks, goal: Goal, batch: Float[Array, "n d"]
+    learner: AbstractLearner, best: BestPolicy, rows: Float[Array, "n d"]
 ) -> Float[Array, "n A"]:
-    return jax.vmap(lambda one: action_scores(algorithm, networks, one, goal))(batch)
+    assert isinstance(learner, QuantileLearner)
+
+    def scores(observation: Any, memory: Any) -> Array:
+        return learner.scores(best.networks, observation, memory, best.outer)
+
+    return _of_rows(learner, best, rows, scores)
 
 
 @eqx.filter_jit
 def _quantiles(
-    algorithm: AbstractAlgorithm, networks: Networks, goal: Goal, batch: Float[Array, "n d"]
+    learner: AbstractLearner, best: BestPolicy, rows: Float[Array, "n d"]
 ) -> Float[Array, "n A N"]:
-    seen = jax.vmap(lambda one: algorithm.view(one, goal))(batch)
-    return jnp.sort(jax.vmap(networks.quantiles)(seen), axis=-1)
+    assert isinstance(learner, QuantileLearner)
+
+    def quantiles(observation: Any, memory: Any) -> Array:
+        return jnp.sort(learner.return_quantiles(best.networks, observation, memory, best.outer))
+
+    return _of_rows(learner, best, rows, quantiles)

@@ -1,7 +1,7 @@
 "use strict";
 (() => {
   const data = JSON.parse(document.getElementById("data").textContent);
-  const chapters = data.chapters;
+  const sections = data.sections;
   const at = { agent: 0, episode: 0, step: 0 };
   const find = (id) => document.getElementById(id);
   const SVG = "http://www.w3.org/2000/svg";
@@ -103,9 +103,9 @@
 
   // --- the explorer -----------------------------------------------------------------------------
   const here = () => {
-    const chapter = chapters[at.agent];
-    const episode = chapter.episodes[at.episode];
-    return { chapter, episode, step: episode.steps[at.step], steps: episode.steps };
+    const section = sections[at.agent];
+    const episode = section.episodes[at.episode];
+    return { section, episode, step: episode.steps[at.step], steps: episode.steps };
   };
   const nearest = (time) => {
     const { steps } = here();
@@ -122,7 +122,7 @@
 
   const showFacts = () => {
     const { episode, step } = here();
-    const rows = episode.seenNames.map((name, i) => [name, say(step.seen[i])]);
+    const rows = episode.observationNames.map((name, i) => [name, say(step.observation[i])]);
     rows.push(["earned so far (s)", say(step.s)], ["next reward counts (c)", say(step.c)]);
     if (step.do) rows.push(["what it does", step.do]);
     if (step.r !== null) rows.push(["what that pays", say(step.r)]);
@@ -130,7 +130,7 @@
       rows.push(["share that matters", percent(step.level)]);
       rows.push(["value here", say(step.value)]);
     }
-    rows.push(["weight of this moment (ξ)", say(step.xi)]);
+    rows.push(["weight of this step (ξ)", say(step.xi)]);
     find("facts").replaceChildren(...rows.map(([name, value]) => {
       const row = html("tr");
       const head = html("th", "", name);
@@ -145,10 +145,10 @@
   }));
 
   const showLevel = () => {
-    const { chapter, steps, step } = here();
+    const { section, steps, step } = here();
     const label = `Share of outcomes that matters, by step; ${percent(step.level)} at step ${step.t}.`;
     chart("level", { x: times(), y: [0, 1.02], yTicks: [0, 0.25, 0.5, 0.75, 1], yText: percent, xName: "step", whole: true, label, pick: nearest }, (view) => {
-      const spread = chapter.calibration;
+      const spread = section.calibration;
       if (spread) {
         const kept = spread.times.map((t, i) => i).filter((i) => spread.running[i] > 0.02);
         for (const [low, high, opacity] of [[0, 4, 0.14], [1, 3, 0.24]]) {
@@ -167,7 +167,7 @@
     });
   };
   const showCurves = () => {
-    const { chapter, steps, step } = here();
+    const { section, steps, step } = here();
     const shown = steps.filter(running);
     const every = Math.max(1, Math.floor(shown.length / 16));
     const others = shown.filter((one, i) => i % every === 0 && one !== step);
@@ -185,24 +185,24 @@
           const edge = view.X(options.shade);
           view.svg.append(make("rect", { x: view.left, y: view.top, width: Math.max(0, edge - view.left), height: view.Y(0) - view.top, fill: "var(--orange)", opacity: 0.08 }));
         }
-        (options.lines || []).forEach((x, i) => upright(x, view, { stroke: "var(--orange)", "stroke-width": 1.5 }, `λ ${percent(chapter.levels[i])}`));
+        (options.lines || []).forEach((x, i) => upright(x, view, { stroke: "var(--orange)", "stroke-width": 1.5 }, `λ ${percent(section.levels[i])}`));
         view.svg.append(make("path", { d: stairs(of(step), view), stroke: "var(--ink)", fill: "none", "stroke-width": 2.4 }));
       });
     };
     draw("cdf", (one) => one.q, { xName: "return still to come", label: `Distribution of the return to come at step ${step.t}.` });
-    const [first] = chapter.lines;
+    const [first] = section.lines;
     draw("total", total, {
-      xName: "total of the episode", lines: chapter.lines, shade: chapter.lines.length === 1 ? first : undefined,
-      label: `Distribution of the total of the episode seen from step ${step.t}` + (chapter.lines.length ? `; the line is at ${chapter.lines.map(say).join(", ")}.` : "."),
+      xName: "total of the episode", lines: section.lines, shade: section.lines.length === 1 ? first : undefined,
+      label: `Distribution of the total of the episode seen from step ${step.t}` + (section.lines.length ? `; the line is at ${section.lines.map(say).join(", ")}.` : "."),
     });
   };
   const showWeights = () => {
     const { episode, steps, step } = here();
     const single = episode.weightNames.length === 1;
-    find("weights-title").textContent = single ? "How much this moment weighs (ξ)" : "What it weighs";
+    find("weights-title").textContent = single ? "How much this step weighs (ξ)" : "What it weighs";
     const shown = steps.filter(running);
     const most = single ? Math.max(1.2, ...shown.map((one) => one.xi)) * 1.05 : 1;
-    const label = single ? `Weight of each moment; ${say(step.xi)} at step ${step.t}.` : "Weights of the parts of the measure at step " + step.t + ": "
+    const label = single ? `Weight of each step; ${say(step.xi)} at step ${step.t}.` : "Weights of the parts of the measure at step " + step.t + ": "
       + episode.weightNames.map((name, i) => `${name} ${percent(step.weights[i])}`).join(", ") + ".";
     chart("weights", { x: times(), y: [0, most], xName: "step", whole: true, bare: true, label, pick: nearest, yText: single ? undefined : percent }, (view) => {
       const wide = Math.max(1.5, (view.X(1) - view.X(0)) * 0.78 * Math.max(1, episode.stride));
@@ -226,10 +226,11 @@
     }));
   };
   const showActions = () => {
-    const { chapter, step } = here();
+    const { section, step } = here();
     const host = find("actions");
     if (!running(step)) { host.replaceChildren(html("p", "hint", "The episode is over: there is nothing left to do.")); return; }
-    const names = step.acts.map((action) => chapter.actionNames[action] || String(action));
+    if (Array.isArray(step.acts[0])) { showGrid(section, step); return; }
+    const names = step.acts.map((action) => section.actionNames[action] || String(action));
     const [low, high] = padded([...step.worth], 0.12);
     const few = names.length <= 8;
     const label = `Value of each action at step ${step.t}: ` + names.map((name, i) => `${name} ${say(step.worth[i])}`).join(", ") + ".";
@@ -237,49 +238,81 @@
       for (const old of view.svg.querySelectorAll('text[text-anchor="middle"]')) if (old.textContent !== `${names[0]}  …  ${names[names.length - 1]}`) old.remove();
       const best = step.worth.indexOf(Math.max(...step.worth));
       step.worth.forEach((worth, i) => {
-        const taken = step.acts[i] === step.a;
+        const taken = i === step.taken;
         view.svg.append(make("line", { x1: view.X(i), x2: view.X(i), y1: view.Y(low), y2: view.Y(worth), stroke: taken ? "var(--orange)" : "var(--line)", "stroke-width": taken ? 3 : 2 }));
         view.svg.append(make("circle", { cx: view.X(i), cy: view.Y(worth), r: taken ? 6 : 4, fill: taken ? "var(--orange)" : "var(--card)", stroke: taken ? "var(--orange)" : "var(--soft)", "stroke-width": 1.5 }));
         if (few || taken) {
           view.svg.append(make("text", { x: Math.min(Math.max(view.X(i), view.left + 20), view.width - 34), y: few ? view.height - view.bottom + 16 : view.Y(worth) - 11, "text-anchor": "middle", class: taken ? "strong" : "" }, names[i]));
         }
       });
-      if (step.acts[best] !== step.a && step.worth[best] - step.worth[step.acts.indexOf(step.a)] > 1e-6) {
+      if (best !== step.taken && step.worth[best] - step.worth[step.taken] > 1e-6) {
         view.svg.append(make("text", { x: view.width - view.right, y: view.height - 5, "text-anchor": "end" }, `highest: ${names[best]}`));
       }
     });
   };
+  // A continuous action: a line of values along each dimension, through the action taken.
+  const showGrid = (section, step) => {
+    const { acts, worth, taken } = step, chosen = acts[taken], best = worth.indexOf(Math.max(...worth));
+    const name = (i) => section.coordinates[i] || (chosen.length > 1 ? `coordinate ${i + 1}` : "action");
+    const lines = chosen.map((_, i) => acts.map((act, j) => [act[i], worth[j], j])
+      .filter(([, , j]) => j === taken || acts[j].every((value, k) => k === i || value === chosen[k])).sort((a, b) => a[0] - b[0]));
+    const label = `Value of actions around the one taken at step ${step.t}: ` + lines.map((points, i) =>
+      `${name(i)}: ` + points.map(([x, y]) => `${say(x)} ${say(y)}`).join(", ")).join("; ") + ".";
+    chart("actions", { x: padded(acts.flat(), 0.04), y: padded([...worth], 0.12), xName: chosen.length > 1 ? "each coordinate, with the others held" : name(0), label }, (view) => {
+      lines.forEach((points, i) => {
+        const colour = "c" + (1 + i % (FEW - 1));
+        view.svg.append(make("path", { d: line(points, view), class: "trace " + colour, "stroke-width": 1.8, fill: "none" }));
+        for (const [x, y, j] of points) if (j !== taken) {
+          const dot = make("circle", { cx: view.X(x), cy: view.Y(y), r: 3.2, class: "mark " + colour });
+          dot.append(make("title", {}, `${name(i)} ${say(x)}: ${say(y)}`));
+          view.svg.append(dot);
+        }
+      });
+      lines.forEach((_, i) => {
+        const dot = make("circle", { cx: view.X(chosen[i]), cy: view.Y(worth[taken]), r: 6, fill: "var(--orange)" });
+        dot.append(make("title", {}, `${step.do}: ${say(worth[taken])}`));
+        view.svg.append(dot);
+      });
+      view.svg.append(make("text", { x: Math.min(Math.max(view.X(chosen[0]), view.left + 24), view.width - 40), y: view.Y(worth[taken]) - 11, "text-anchor": "middle", class: "strong" }, chosen.length > 1 ? "taken" : step.do));
+    });
+    if (chosen.length > 1) {
+      const host = html("p", "legend");
+      legend(host, chosen.map((value, i) => [`${name(i)}: ${say(value)}`, 1 + i % (FEW - 1)]));
+      find("actions").append(host);
+    }
+    if (worth[best] - worth[taken] > 1e-6) find("actions").append(html("p", "hint", `Highest: ${acts[best].map((value, i) => `${name(i)} ${say(value)}`).join(", ")}.`));
+  };
   const showMarket = () => {
-    const { chapter, episode, steps, step } = here();
-    const price = episode.seenNames.indexOf("price");
-    const held = episode.seenNames.indexOf("inventory");
+    const { section, episode, steps, step } = here();
+    const price = episode.observationNames.indexOf("price");
+    const held = episode.observationNames.indexOf("inventory");
     const box = find("environment");
     box.hidden = price < 0;
     if (price < 0) return;
-    const option = chapter.boundary !== null;
+    const option = section.boundary !== null;
     find("environment-title").textContent = option ? "Price, and where exercise begins" : "Price, trades and inventory";
     find("environment-hint").textContent = option
       ? "Blue: the price. Dashed: the policy exercises at this price or beyond it."
       : "Blue: the price. Up: buys, down: sells; the larger the more. Bars: what it holds.";
-    const prices = steps.map((one) => one.seen[price]);
-    const edge = (chapter.boundary || []).map((y, t) => [t, y]).filter(([t, y]) => y !== null && t <= steps[steps.length - 1].t);
+    const prices = steps.map((one) => one.observation[price]);
+    const edge = (section.boundary || []).map((y, t) => [t, y]).filter(([t, y]) => y !== null && t <= steps[steps.length - 1].t);
     const range = padded([...prices, ...edge.map(([, y]) => y)], 0.18);
-    chart("market", { x: times(), y: range, xName: "step", whole: true, height: 230, pick: nearest, label: `Price at each step; ${say(step.seen[price])} at step ${step.t}.` }, (view) => {
+    chart("market", { x: times(), y: range, xName: "step", whole: true, height: 230, pick: nearest, label: `Price at each step; ${say(step.observation[price])} at step ${step.t}.` }, (view) => {
       if (held >= 0) {
-        const most = Math.max(1e-9, ...steps.map((one) => Math.abs(one.seen[held])));
+        const most = Math.max(1e-9, ...steps.map((one) => Math.abs(one.observation[held])));
         const zero = (view.Y(view.y0) + view.top) / 2, unit = (view.Y(view.y0) - view.top) / 2.3 / most;
         const wide = Math.max(1.5, (view.X(1) - view.X(0)) * 0.5);
         for (const one of steps) {
-          const size = one.seen[held] * unit;
+          const size = one.observation[held] * unit;
           view.svg.append(make("rect", { x: view.X(one.t) - wide / 2, width: wide, y: size > 0 ? zero - size : zero, height: Math.abs(size), fill: "var(--fill)", opacity: 0.14 }));
         }
         view.svg.append(make("line", { x1: view.left, x2: view.width - view.right, y1: zero, y2: zero, stroke: "var(--fill)", opacity: 0.3 }));
       }
       if (edge.length) view.svg.append(make("path", { d: line(edge, view), stroke: "var(--orange)", fill: "none", "stroke-width": 1.6, "stroke-dasharray": "5 4" }));
-      view.svg.append(make("path", { d: line(steps.map((one) => [one.t, one.seen[price]]), view), stroke: "var(--blue)", "stroke-width": 2, fill: "none" }));
+      view.svg.append(make("path", { d: line(steps.map((one) => [one.t, one.observation[price]]), view), stroke: "var(--blue)", "stroke-width": 2, fill: "none" }));
       if (steps.length <= 80) for (const one of steps) {
         const match = /^(buy|sell) ([\d.]+)$/.exec(one.do);
-        const x = view.X(one.t), y = view.Y(one.seen[price]);
+        const x = view.X(one.t), y = view.Y(one.observation[price]);
         if (match) {
           const size = 4 + 3 * Math.min(2, +match[2]), up = match[1] === "buy" ? -1 : 1;
           view.svg.append(make("path", { d: `M${x - size} ${y - up * 2}L${x + size} ${y - up * 2}L${x} ${y + up * (size * 1.6)}Z`, fill: up < 0 ? "var(--green)" : "var(--orange)", stroke: "var(--card)" }));
@@ -308,27 +341,27 @@
   };
 
   // --- returns, checks, comparison ----------------------------------------------------------------
-  const columns = (chapter, view) => {
-    const { low, high, counts } = chapter.histogram;
-    const wide = (high - low) / counts.length, [line0] = chapter.lines;
+  const columns = (section, view) => {
+    const { low, high, counts } = section.histogram;
+    const wide = (high - low) / counts.length, [line0] = section.lines;
     counts.forEach((count, i) => view.svg.append(make("rect", {
       x: view.X(low + i * wide), width: Math.max(0.5, view.X(low + (i + 1) * wide) - view.X(low + i * wide) - 0.6), y: view.Y(count), height: view.Y(0) - view.Y(count),
-      fill: "var(--fill)", opacity: chapter.lines.length === 1 && low + (i + 0.5) * wide < line0 ? 0.85 : 0.4,
+      fill: "var(--fill)", opacity: section.lines.length === 1 && low + (i + 0.5) * wide < line0 ? 0.85 : 0.4,
     })));
   };
   const showReturns = () => {
-    const chapter = chapters[at.agent];
-    const { low, high, counts } = chapter.histogram;
+    const section = sections[at.agent];
+    const { low, high, counts } = section.histogram;
     const most = Math.max(...counts);
-    chart("returns", { x: padded([low, high, chapter.value], 0.02), y: [0, most * 1.15], yTicks: [], xName: "total of an episode", label: `Totals of ${chapter.episodesSeen} episodes: value ${say(chapter.value)}, mean ${say(chapter.mean)}.` }, (view) => {
-      columns(chapter, view);
-      upright(chapter.mean, view, { stroke: "var(--ink)", "stroke-dasharray": "4 3" });
-      upright(chapter.value, view, { stroke: "var(--orange)", "stroke-width": 2.4 }, `value ${say(chapter.value)}`);
-      if (chapter.optimum !== null) upright(chapter.optimum, view, { stroke: "var(--green)", "stroke-width": 1.6 });
+    chart("returns", { x: padded([low, high, section.value], 0.02), y: [0, most * 1.15], yTicks: [], xName: "total of an episode", label: `Totals of ${section.evaluationEpisodes} episodes: value ${say(section.value)}, mean ${say(section.mean)}.` }, (view) => {
+      columns(section, view);
+      upright(section.mean, view, { stroke: "var(--ink)", "stroke-dasharray": "4 3" });
+      upright(section.value, view, { stroke: "var(--orange)", "stroke-width": 2.4 }, `value ${say(section.value)}`);
+      if (section.optimum !== null) upright(section.optimum, view, { stroke: "var(--green)", "stroke-width": 1.6 });
     });
-    const highest = Math.min(12, Math.max(1.2, ...chapter.spectrum.map(([, y]) => y)));
-    chart("spectrum", { x: [0, 1], y: [0, highest * 1.08], xName: "rank of the outcome, worst to best", label: `Spectrum of ${chapter.risk}.` }, (view) => {
-      const points = chapter.spectrum.map(([u, y]) => [u, Math.min(y, highest)]);
+    const highest = Math.min(12, Math.max(1.2, ...section.spectrum.map(([, y]) => y)));
+    chart("spectrum", { x: [0, 1], y: [0, highest * 1.08], xName: "rank of the outcome, worst to best", label: `Spectrum of ${section.risk}.` }, (view) => {
+      const points = section.spectrum.map(([u, y]) => [u, Math.min(y, highest)]);
       view.svg.append(make("path", { d: line([[points[0][0], 0], ...points, [1, 0]], view) + "Z", fill: "var(--orange)", opacity: 0.16 }));
       view.svg.append(make("path", { d: line(points, view), stroke: "var(--orange)", "stroke-width": 2.2, fill: "none" }));
       view.svg.append(make("line", { x1: view.X(0), x2: view.X(1), y1: view.Y(1), y2: view.Y(1), stroke: "var(--soft)", "stroke-dasharray": "4 3" }));
@@ -346,8 +379,8 @@
     });
   };
   const showChecks = () => {
-    const chapter = chapters[at.agent], checks = chapter.calibration;
-    find("check-words").textContent = chapter.verdict.words;
+    const section = sections[at.agent], checks = section.calibration;
+    find("check-words").textContent = section.verdict.words;
     find("check-figures").hidden = !checks;
     if (!checks) return;
     if (checks.xi.length) bars("xi", checks.times, checks.xi, checks.xiError, 1, { label: `Average of xi by step, which must be 1: ${checks.verdicts.levels}.` });
@@ -355,24 +388,24 @@
     bars("parts", checks.times, checks.parts, checks.partsError, checks.whole, { label: `Sum of the parts by step, which must be ${say(checks.whole)}: ${checks.verdicts.parts}.` });
   };
   const showComparison = () => {
-    if (chapters.length < 2) return;
-    const shown = chapters.slice(0, FEW);
+    if (sections.length < 2) return;
+    const shown = sections.slice(0, FEW);
     chart("all", { x: padded(shown.flatMap((one) => [one.quantiles[1], one.quantiles[97]]), 0.02), y: [0, 1.02], yTicks: [0, 0.25, 0.5, 0.75, 1], yText: percent, xName: "total of an episode", label: "Distributions of the totals of the agents." }, (view) => {
       shown.forEach((one, i) => view.svg.append(make("path", { d: stairs(one.quantiles, view), class: "trace c" + i, "stroke-width": 2, "stroke-dasharray": ["", "7 3", "2 3", "9 3 2 3", "4 4", "1 2"][i] })));
     });
     legend(find("all-legend"), [...shown.map((one, i) => [one.label, i])]);
-    if (chapters.length > FEW) find("all-legend").append(html("span", "", `the first ${FEW} of ${chapters.length}`));
+    if (sections.length > FEW) find("all-legend").append(html("span", "", `the first ${FEW} of ${sections.length}`));
     if (data.frontier) return;
     const tail = (one) => one.values[data.tail];
-    const xs = chapters.map((one) => one.mean), ys = chapters.map((one) => tail(one)[0]);
-    chart("frontier", { x: padded(xs, 0.15), y: padded(ys, 0.15), xName: "mean of all episodes", label: "Mean against the mean of the worst fifth: " + chapters.map((one) => `${one.label}: ${say(one.mean)}, ${say(tail(one)[0])}`).join("; ") + "." }, (view) => {
+    const xs = sections.map((one) => one.mean), ys = sections.map((one) => tail(one)[0]);
+    chart("frontier", { x: padded(xs, 0.15), y: padded(ys, 0.15), xName: "mean of all episodes", label: "Mean against the mean of the worst fifth: " + sections.map((one) => `${one.label}: ${say(one.mean)}, ${say(tail(one)[0])}`).join("; ") + "." }, (view) => {
       const placed = [];
-      chapters.forEach((one, i) => {
+      sections.forEach((one, i) => {
         const [y, error] = tail(one), x = one.mean, colour = { class: "mark c" + (i % FEW) };
         view.svg.append(make("line", { x1: view.X(x), x2: view.X(x), y1: view.Y(y - 1.96 * error), y2: view.Y(y + 1.96 * error), stroke: "var(--soft)" }));
         view.svg.append(make("line", { x1: view.X(x - 1.96 * one.meanError), x2: view.X(x + 1.96 * one.meanError), y1: view.Y(y), y2: view.Y(y), stroke: "var(--soft)" }));
         view.svg.append(make("circle", { cx: view.X(x), cy: view.Y(y), r: 5.5, ...colour }));
-        if (chapters.length <= 8) {
+        if (sections.length <= 8) {
           const late = view.X(x) > view.width * 0.6;
           let height = view.Y(y) - 7;
           while (placed.some((other) => Math.abs(other - height) < 12)) height += 13;
@@ -426,14 +459,14 @@
     if (points.some((one) => one.dominated)) find("curve-legend").append(html("span", "", "\u00d7 dominated by another point"));
   };
   const showChosen = () => {
-    const one = curve.points[at.agent], chapter = chapters[at.agent], first = chapters[0], last = chapters[chapters.length - 1];
+    const one = curve.points[at.agent], section = sections[at.agent], first = sections[0], last = sections[sections.length - 1];
     const rows = [["trained for", one.risk], [curve.start, around(one.start, one.start_low, one.start_high)], [curve.end, around(one.end, one.end_low, one.end_high)]];
     rows.push(["own value", around(one.own, one.own_low, one.own_high)]);
     if (one.optimum !== null) rows.push(["best possible", say(one.optimum)], ["short of it", say(one.gap)]);
     rows.push(["own value of each seed", one.seeds.own.map(say).join(", ")], ["shown below: seed", String(one.seed)]);
-    rows.push(["episodes", `${chapter.episodesSeen.toLocaleString("en")}, ${chapter.tailEpisodes.toLocaleString("en")} in the tail`]);
+    rows.push(["episodes", `${section.evaluationEpisodes.toLocaleString("en")}, ${section.tailEpisodes.toLocaleString("en")} in the tail`]);
     if (one.note) rows.push(["mark", one.note]);
-    const deeds = chapter.episodes[0].steps.map((step) => step.do).filter(Boolean);
+    const deeds = section.episodes[0].steps.map((step) => step.do).filter(Boolean);
     rows.push(["what it does in episode 1", deeds.slice(0, 12).join(", ") + (deeds.length > 12 ? ", \u2026" : "")]);
     find("chosen").replaceChildren(...rows.map(([name, value]) => {
       const row = html("tr"), head = html("th", "", name);
@@ -442,13 +475,13 @@
       return row;
     }));
     [...find("points").tBodies[0].rows].forEach((row, i) => row.classList.toggle("chosen", i === at.agent));
-    const all = [first, last, chapter];
+    const all = [first, last, section];
     const range = padded([Math.min(...all.map((c) => c.histogram.low)), Math.max(...all.map((c) => c.histogram.high))], 0.02);
-    const share = (c) => c.episodesSeen * (c.histogram.high - c.histogram.low) / c.histogram.counts.length;
-    const unit = share(chapter), tallest = Math.max(...all.map((c) => Math.max(...c.histogram.counts) / share(c))) * unit;
-    const most = Math.min(tallest, 2.5 * Math.max(...chapter.histogram.counts));
-    chart("chosen-returns", { x: range, y: [0, most * 1.1], yTicks: [], xName: "total of an episode", label: `Totals of ${chapter.episodesSeen} episodes: ${curve.start} ${say(one.start)}, ${curve.end} ${say(one.end)}.` }, (view) => {
-      columns(chapter, view);
+    const share = (c) => c.evaluationEpisodes * (c.histogram.high - c.histogram.low) / c.histogram.counts.length;
+    const unit = share(section), tallest = Math.max(...all.map((c) => Math.max(...c.histogram.counts) / share(c))) * unit;
+    const most = Math.min(tallest, 2.5 * Math.max(...section.histogram.counts));
+    chart("chosen-returns", { x: range, y: [0, most * 1.1], yTicks: [], xName: "total of an episode", label: `Totals of ${section.evaluationEpisodes} episodes: ${curve.start} ${say(one.start)}, ${curve.end} ${say(one.end)}.` }, (view) => {
+      columns(section, view);
       [[first, "var(--pink)"], [last, "var(--green)"]].forEach(([other, colour]) => {
         const { low, high, counts } = other.histogram, wide = (high - low) / counts.length;
         const top = counts.map((count, i) => [low + (i + 0.5) * wide, Math.min(count / share(other) * unit, most * 1.1)]);
@@ -475,17 +508,17 @@
   // --- wiring -------------------------------------------------------------------------------------
   const options = (select, names) => select.replaceChildren(...names.map((name, i) => { const one = html("option", "", name); one.value = i; return one; }));
   const showAgent = () => {
-    const chapter = chapters[at.agent];
-    at.episode = Math.min(at.episode, chapter.episodes.length - 1);
-    options(find("episode"), chapter.episodes.map((one, i) => `${i + 1}: total ${say(one.total)}`));
+    const section = sections[at.agent];
+    at.episode = Math.min(at.episode, section.episodes.length - 1);
+    options(find("episode"), section.episodes.map((one, i) => `${i + 1}: total ${say(one.total)}`));
     find("episode").value = at.episode;
-    at.step = Math.min(at.step, chapter.episodes[at.episode].steps.length - 1);
+    at.step = Math.min(at.step, section.episodes[at.episode].steps.length - 1);
     showStep(); showReturns(); showChecks(); showFrontier();
   };
-  options(find("agent"), chapters.map((one) => one.label));
+  options(find("agent"), sections.map((one) => one.label));
   if (curve) at.agent = Math.max(0, curve.points.findIndex((one) => one.knee));
   find("agent").value = at.agent;
-  find("agent").parentElement.hidden = chapters.length === 1;
+  find("agent").parentElement.hidden = sections.length === 1;
   find("agent").addEventListener("change", (event) => { at.agent = +event.target.value; showAgent(); });
   find("episode").addEventListener("change", (event) => { at.episode = +event.target.value; at.step = 0; showStep(); });
   find("step").addEventListener("input", (event) => go(+event.target.value));

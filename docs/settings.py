@@ -1,0 +1,73 @@
+"""Makes settings.md, the reference of all settings, from the code: `python docs/settings.py`."""
+
+from pathlib import Path
+
+from downside.agents import (
+    SRM,
+    GymnasiumSettings,
+    PathwiseSettings,
+    QuantileSettings,
+    Settings,
+    SimulatorSettings,
+)
+from downside.agents.settings import docstrings
+from downside.train.config import resolve
+
+PAGE = Path(__file__).parent / "settings.md"
+TITLES = {
+    Settings: "All agents",
+    QuantileSettings: "QR agents",
+    SimulatorSettings: "QR agents in environments written in JAX",
+    GymnasiumSettings: "QR agents in other Gymnasium environments",
+    PathwiseSettings: "PG-SRM",
+}
+
+
+def page() -> str:
+    """The text of the page."""
+    jax, gym = (
+        resolve(SRM, kind, "default", {}) for kind in (SimulatorSettings, GymnasiumSettings)
+    )
+    paper = {
+        kind: resolve(SRM, kind, "paper", {}) for kind in (SimulatorSettings, GymnasiumSettings)
+    }
+    actor = PathwiseSettings()
+    everywhere = [("JAX", jax), ("Gymnasium", gym), ("paper", paper[SimulatorSettings])]
+    lines = [
+        "# Settings",
+        "",
+        "Every setting of QR-SRM with its default, its value in the preset `paper` and its range;",
+        "and those of PG-SRM.",
+        "Pass it by name, `ds.QRSRM(env, risk=risk, batch_size=512)`, or as a flag,",
+        "`--batch-size 512`. `downside train ENV --help` shows what an environment gets.",
+        "This page is made from the code by `python docs/settings.py`.",
+    ]
+    for kind, title in TITLES.items():
+        columns = {
+            Settings: [*everywhere, ("PG-SRM", actor)],
+            QuantileSettings: everywhere,
+            SimulatorSettings: [("default", jax), ("paper", paper[SimulatorSettings])],
+            GymnasiumSettings: [("default", gym), ("paper", paper[GymnasiumSettings])],
+            PathwiseSettings: [("default", actor)],
+        }[kind]
+        inherited = getattr(kind.__base__, "__dataclass_fields__", {})
+        names = [name for name in kind.__dataclass_fields__ if name not in inherited]
+        texts = docstrings(kind)
+        heads = [head for head, _ in columns]
+        lines += ["", f"## {title}", "", f"| setting | {' | '.join(heads)} | range | |"]
+        lines.append("| --- " * (len(heads) + 3) + "|")
+        for name in names:
+            values = " | ".join(str(getattr(settings, name)) for _, settings in columns)
+            allowed = kind.__dataclass_fields__[name].metadata["range"]
+            lines.append(f"| `{name}` | {values} | {allowed} | {texts[name]} |")
+    lines += [
+        "",
+        "With a single environment that is passed in, `update_interval` is 4 and",
+        "`updates_per_step` is 1: as many updates for each step as with eight. QR-DQN,",
+        "QR-iCVaR and QR-CVaR differ in a few defaults; `--help` shows them.",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page())

@@ -1,0 +1,91 @@
+"""Fields of settings: each with a default, a range and the check that enforces it."""
+
+import dataclasses
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from downside._names import did_you_mean
+
+_LARGEST = 2**31 - 1
+
+
+def _field(default: Any, check: Callable[[str, Any], Any], allowed: str) -> Any:
+    return dataclasses.field(default=default, metadata={"check": check, "range": allowed})
+
+
+def whole(default: int, least: int, *, odd: bool = False, most: int = _LARGEST) -> Any:
+    """A whole number from `least` to `most`."""
+
+    def check(name: str, value: Any) -> int:
+        finite = _is_number(value) and math.isfinite(value)
+        if not finite or float(value) != int(value) or value < least:
+            raise ValueError(f"`{name}` must be a whole number >= {least}, got {value!r}.")
+        if value > most:
+            raise ValueError(f"`{name}` must be a whole number <= {most:,}, got {value!r}.")
+        if odd and value % 2 == 0:
+            raise ValueError(f"`{name}` must be odd, so that no shift is among them; got {value}.")
+        return int(value)
+
+    return _field(default, check, f">= {least}")
+
+
+def real(default: float, low: float, high: float, *, open_low: bool = False) -> Any:
+    """A number between `low` and `high`; with `open_low` not `low` itself."""
+    left, right = "(" if open_low else "[", ")" if high == math.inf else "]"
+    allowed = f"{left}{low:g}, {high:g}{right}"
+
+    def check(name: str, value: Any) -> float:
+        inside = _is_number(value) and math.isfinite(value) and low <= value <= high
+        if not inside or (open_low and value == low):
+            raise ValueError(f"`{name}` must be a number in {allowed}, got {value!r}.")
+        return float(value)
+
+    return _field(default, check, allowed)
+
+
+def choice(default: str, *options: str) -> Any:
+    """One of some words."""
+
+    def check(name: str, value: Any) -> str:
+        if value not in options:
+            raise ValueError(
+                f"`{name}` must be one of {', '.join(options)}, got {value!r}."
+                f"{did_you_mean(str(value), options)}"
+            )
+        return value
+
+    return _field(default, check, " or ".join(options))
+
+
+def switch(default: bool) -> Any:
+    """True or False."""
+
+    def check(name: str, value: Any) -> bool:
+        if not isinstance(value, bool):
+            raise ValueError(f"`{name}` must be True or False, got {value!r}.")
+        return value
+
+    return _field(default, check, "True or False")
+
+
+def widths(*default: int) -> Any:
+    """Widths of layers."""
+
+    def check(name: str, value: Any) -> tuple[int, ...]:
+        given = tuple(value) if isinstance(value, list | tuple) else value
+        if not isinstance(given, tuple) or not all(
+            isinstance(width, int) and not isinstance(width, bool) and width > 0 for width in given
+        ):
+            raise ValueError(
+                f"`{name}` must be widths of layers, e.g. (128, 128, 128), got {value!r}."
+            )
+        return given
+
+    return _field(default, check, "whole numbers > 0")
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float | np.number) and not isinstance(value, bool)

@@ -1,0 +1,256 @@
+r"""PG-SRM: an actor, trained by differentiating the risk measure of whole simulated episodes."""
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import optax
+from jaxtyping import Array, Bool, Float, Int, Key
+
+from downside._random import stream
+from downside.agents.actor import ActionHead, Actor, Clock
+from downside.agents.algorithm import AbstractAlgorithm, OuterVariable
+from downside.agents.branching import Episodes, branched_loss, input_statistics, simulate_choices
+from downside.agents.learner import AbstractLearner, Normalisation
+from downside.agents.networks import MakeTrunk
+from downside.agents.optimisers import make_optimiser
+from downside.agents.settings import PathwiseSettings, Settings
+from downside.envs import (
+    AbstractJaxEnv,
+    AbstractMemoryInput,
+    Memory,
+    NoMemoryInput,
+    ReturnInput,
+)
+from downside.envs.rollout import mirrored_noises, unroll
+from downside.risk import AbstractSpectralRisk, Utility
+
+_STATISTICS_RATE = 0.01
+"""How fast the normalisation of the inputs follows the states that the policy visits."""
+_STATISTICS_UNTIL = 0.5
+"""Share of the run after which it stays."""
+
+
+_SATURATION, _SATURATION_WEIGHT = 3.0, 0.01
+"""Outputs beyond this, where tanh is flat, are pulled back: a policy that was bold while the mean
+counted could not become cautious otherwise."""
+_ADAM_B2 = 0.95
+"""Gradients of a tail change their size as the policy becomes cautious: forget old ones soon."""
+
+
+class ActorSRM(AbstractAlgorithm):
+    r"""PG-SRM: Algorithm 1 with one gradient step as its inner optimisation.
+
+    Memory: (s, c). Decides: an actor network. Outer variable: h, in closed form from the sorted
+    returns of each batch. With h held, the gradient of $\mathrm{SRM}(G)$ is that of
+    $\mathbb{E}[h(G)]$ (envelope theorem), so that both steps of Algorithm 1 are one: the gradient
+    of the risk measure of the returns of a batch.
+
+    Differs: continuous actions, and no learned return distribution (docs/algorithms/pgsrm.md).
+    """
+
+    name: ClassVar[str] = "PG-SRM"
+    see_memory: bool = eqx.field(static=True, default=True)
+    """Whether the actor sees (s, c)."""
+
+    @classmethod
+    def make(
+        cls, risk: AbstractSpectralRisk, settings: Settings, levels: int | None = None
+    ) -> "ActorSRM":
+        """The algorithm for a measure."""
+        made = super().make(risk, settings, levels)
+        assert isinstance(settings, PathwiseSettings)
+        return cls(made.objective, made.gamma, settings.see_memory)
+
+    def memory_input(self, outer: OuterVariable) -> AbstractMemoryInput:
+        """(s, c), or nothing."""
+        del outer
+        return ReturnInput() if self.see_memory else NoMemoryInput()
+
+    def initial_outer(self, returns: Float[Array, " n"]) -> Utility:
+        """The utility of the mean, with the knots at the quantiles of the `returns`."""
+        return self.closed_form(returns)
+
+    def closed_form(self, returns: Float[Array, " n"]) -> Utility:
+        """The h under which the mean utility of these returns is their risk value (Theorem 1)."""
+        return self.objective.utility(self.objective.quantiles(jnp.sort(returns)))
+
+    def utility(self, outer: Utility) -> Utility:
+        """H."""
+        return outer
+
+    def logged(self, outer: Utility) -> Mapping[str, Float[Array, ""]]:
+        """The lowest and the highest bend of h."""
+        knots = outer.knots
+        return {"knot_low": knots[0], "knot_high": knots[-1]} if knots.shape[0] else {}
+
+
+class ActorState(eqx.Module):
+    """An actor in training."""
+
+    networks: Actor
+    average: Actor
+    """The average of the last actors; the present one before that begins."""
+    optimiser: Any
+    updates: Int[Array, ""]
+
+
+class PathwiseLearner(AbstractLearner):
+    """Differentiates the risk measure of simulated episodes by the weights of the actor."""
+
+    algorithm: ActorSRM
+    settings: PathwiseSettings = eqx.field(static=True)
+    make_trunk: MakeTrunk = eqx.field(static=True)
+    env: AbstractJaxEnv
+    """The environment as it is simulated: with continuous actions."""
+    problem: AbstractJaxEnv
+    """The environment as it was given: with the masks of its discrete actions."""
+    head: ActionHead
+    clock: Clock | None
+    horizon: int = eqx.field(static=True)
+    """Steps of an episode."""
+    updates: int = eqx.field(static=True)
+    """Updates of the run, for its schedules."""
+
+    # --- networks -----------------------------------------------------------------------------
+
+    def init(
+        self, key: Key[Array, ""], size: int, normalisation: Normalisation | None = None
+    ) -> ActorState:
+        """A fresh actor, whose inputs are normalised by what its first episodes show."""
+        del normalisation
+        actor = Actor.make(key, self.make_trunk, size, self.head.outputs, self.clock)
+        episodes = self.simulate(actor, stream(key, "first episodes"), jnp.zeros((), bool))
+        return self.restart(_normalised(actor, episodes, 1.0))
+
+    def restart(self, actor: Actor) -> ActorState:
+        """An actor about to be trained, with a fresh optimiser."""
+        twin = jax.tree.map(lambda leaf: jnp.array(leaf) if eqx.is_array(leaf) else leaf, actor)
+        return ActorState(
+            actor, twin, self._optimiser.init(_weights(actor)), jnp.zeros((), jnp.int32)
+        )
+
+    @property
+    def _optimiser(self) -> optax.GradientTransformation:
+        clip = optax.clip_by_global_norm(self.settings.max_grad_norm)
+        return optax.chain(clip, make_optimiser(self.settings, self.updates, b2=_ADAM_B2))
+
+    # --- decisions ----------------------------------------------------------------------------
+
+    def act(
+        self,
+        networks: Actor,
+        observation: Float[Array, " d"],
+        memory: Memory,
+        mask: Bool[Array, " A"],
+        outer: Any,
+    ) -> Array:
+        """The action of the policy."""
+        inputs = self.algorithm.network_input(observation, memory, outer)
+        outputs = networks(inputs, networks.step(observation, memory))
+        return self.head.action(outputs, mask)
+
+    # --- updates ------------------------------------------------------------------------------
+
+    def simulate(
+        self, actor: Actor, key: Key[Array, ""], rounded: Bool[Array, ""], count: int | None = None
+    ) -> Episodes:
+        """A batch of whole episodes, differentiable in the weights of the actor.
+
+        Of unordered actions, the best one is chosen, and there is nothing to differentiate.
+        """
+        count = self.settings.batch_size if count is None else count
+        if self.head.low is None:
+            return simulate_choices(self, actor, key, count)
+        starts = jax.vmap(self.env.initial_state)(jax.random.split(stream(key, "start"), count))
+
+        def act(states: Any, memory: Memory, time: Int[Array, ""]) -> tuple[Array, Any]:
+            observations = jax.vmap(self.env.observe)(states)
+            inputs = jax.vmap(lambda x, m: self.algorithm.network_input(x, m, None))(
+                observations, memory
+            )
+            outputs = jax.vmap(lambda row: actor.at_step(row, time))(inputs)
+            points = jax.vmap(
+                lambda output, state: self.head.legal_point(
+                    output, self.problem.action_mask(state), self.env.action_bounds(state), rounded
+                )
+            )(outputs, states)
+            beyond = jnp.maximum(jnp.abs(outputs) - _SATURATION, 0.0) ** 2
+            return points, (jax.lax.stop_gradient(inputs), beyond.mean())
+
+        memory, (inputs, beyond), running = unroll(
+            self.env,
+            act,
+            starts,
+            lambda time: mirrored_noises(self.env, stream(key, "time", time), count),
+            gamma=self.settings.gamma,
+            horizon=self.horizon,
+            remember=self.horizon <= self.settings.step_networks,
+        )
+        statistics = input_statistics(inputs, running)
+        return Episodes(memory.accumulated, *statistics, saturation=beyond.mean())
+
+    def update(
+        self, state: ActorState, batch: Key[Array, ""], outer: Any, unit: Float[Array, ""]
+    ) -> tuple[ActorState, Float[Array, ""]]:
+        """One gradient step on the episodes of a key, and minus their value in `unit`s.
+
+        Until `risk_neutral_fraction` of the run their value is the mean.
+        """
+        del outer
+        settings, progress = self.settings, state.updates / self.updates
+        rounded = progress >= 1.0 - settings.rounding_fraction
+        neutral = progress < settings.risk_neutral_fraction
+
+        def loss(actor: Actor) -> tuple[Array, Episodes]:
+            if self.head.low is None:
+                return branched_loss(self, actor, batch, neutral, unit)
+            episodes = self.simulate(actor, batch, rounded)
+            value = self.algorithm.objective.value(jnp.sort(episodes.returns))
+            value = jnp.where(neutral, episodes.returns.mean(), value)
+            return _SATURATION_WEIGHT * episodes.saturation - value / unit, episodes
+
+        (value, episodes), gradient = eqx.filter_value_and_grad(loss, has_aux=True)(state.networks)
+        change, moments = self._optimiser.update(
+            _weights(gradient), state.optimiser, _weights(state.networks)
+        )
+        actor = eqx.apply_updates(state.networks, change)
+        follow = jnp.where(progress < _STATISTICS_UNTIL, _STATISTICS_RATE, 0.0)
+        actor = _normalised(actor, episodes, follow)
+        updates = state.updates + 1
+        since = updates - (1.0 - settings.averaging) * self.updates
+        rate = 1.0 / jnp.maximum(since, 1.0) if settings.averaging else jnp.ones(())
+        average = jax.tree.map(
+            lambda old, new: old + rate * (new - old) if eqx.is_inexact_array(old) else old,
+            state.average,
+            actor,
+        )
+        return ActorState(actor, average, moments, updates), value
+
+
+def _weights(actor: Actor) -> Any:
+    """What is learned: all but the clock and the normalisation."""
+    weights = eqx.filter(actor, eqx.is_inexact_array)
+    nothing = jax.tree.map(lambda _: None, (weights.clock, weights.networks.scale))
+    return eqx.tree_at(lambda a: (a.clock, a.networks.scale), weights, nothing)
+
+
+def _normalised(actor: Actor, episodes: Episodes, rate: Any) -> Actor:
+    """The actor with its inputs normalised by what the episodes show, a share `rate` of the way."""
+    mean, spread = episodes.input_mean, episodes.input_spread
+    if actor.count == 1:  # over all steps
+        spread = jnp.sqrt((spread**2).mean(axis=0) + mean.var(axis=0))[None]
+        mean = mean.mean(axis=0)[None]
+    # What never changes at a step is left as it is.
+    spread = jnp.where(spread > 1e-6 * (1.0 + jnp.abs(mean)), spread, 1.0)
+    scale = actor.networks.scale
+    return eqx.tree_at(
+        lambda a: (a.networks.scale.input_mean, a.networks.scale.input_spread),
+        actor,
+        (
+            scale.input_mean + rate * (mean - scale.input_mean),
+            scale.input_spread + rate * (spread - scale.input_spread),
+        ),
+    )

@@ -1,0 +1,437 @@
+"""Episodes of a policy: the only loops over environments that there are.
+
+- `rollout`: any number of episodes of a JAX environment, compiled.
+- `unroll`: the same for a fixed number of steps, which can be differentiated.
+- `VectorRollout`: a Gymnasium vector environment, one step of all its episodes after the other.
+- `play_episodes`: one episode for each seed, in Gymnasium environments that are never reset
+  behind the caller's back.
+
+Each keeps the memory (s, c) of every episode.
+"""
+
+import itertools
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import gymnasium as gym
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Float, Int, Key
+
+from downside._random import stream
+from downside.envs.core import AbstractJaxEnv
+from downside.envs.memory import Memory
+from downside.envs.memory_env import initial_memory
+from downside.envs.vector_adapter import EnvironmentFaultError, VectorEnvAdapter, VectorStep
+
+MAX_EPISODE_STEPS = 100_000
+"""Steps after which an episode is taken to never end."""
+
+# --- JAX ----------------------------------------------------------------------------------------
+
+Act = Callable[[Any, Memory, Int[Array, ""]], Any]
+"""(states, memories, time) -> actions, of a whole batch of episodes."""
+
+
+class Rollout(NamedTuple):
+    """Where a batch of episodes ended."""
+
+    memory: Memory
+    """(s, c) of each episode after its last reward: s is its discounted return."""
+    steps: Int[Array, ""]
+    """Environment steps of all episodes together."""
+    largest: Float[Array, "n m"] | None
+    """The largest values of `track` along each episode."""
+
+
+def rollout(
+    env: AbstractJaxEnv,
+    act: Act,
+    states: Any,
+    step_keys: Callable[[Int[Array, ""]], Key[Array, " n"]],
+    *,
+    gamma: float,
+    horizon: int,
+    track: Callable[[Any, Float[Array, ""]], Float[Array, " m"]] | None = None,
+) -> Rollout:
+    """Runs a batch of episodes on from `states` until all are over, or for `horizon` steps.
+
+    Arguments:
+        env: the environment.
+        act: the policy, on the whole batch.
+        states: where the episodes begin, stacked.
+        step_keys: from the time to a key for the noise of each episode. Keys that depend on
+            nothing else give two policies the same noise.
+        gamma: the discount factor.
+        horizon: the largest number of steps.
+        track: of the state and the accumulated reward of one episode.
+    """
+    count = jax.tree.leaves(states)[0].shape[0]
+    memory = jax.tree.map(lambda number: jnp.broadcast_to(number, (count,)), initial_memory())
+    largest = None if track is None else jax.vmap(track)(states, memory.accumulated)
+
+    def running(carry: tuple) -> Bool[Array, ""]:
+        _, _, alive, _, _, time = carry
+        return jnp.any(alive) & (time < horizon)
+
+    def step(carry: tuple) -> tuple:
+        states, memory, alive, steps, largest, time = carry
+        actions = act(states, memory, time)
+        result = jax.vmap(env.step)(step_keys(time), states, actions)
+        after = memory.update(jnp.where(alive, result.reward, 0.0), jnp.where(alive, gamma, 1.0))
+        if track is not None:
+            tracked = jax.vmap(track)(result.state, after.accumulated)
+            largest = jnp.where(alive[:, None], jnp.maximum(largest, tracked), largest)
+        steps = steps + alive.sum()
+        alive = alive & ~result.terminated & ~result.truncated
+        return result.state, after, alive, steps, largest, time + 1
+
+    zero = jnp.zeros((), jnp.int32)
+    first = (states, memory, jnp.ones(count, bool), zero, largest, zero)
+    _, memory, _, steps, largest, _ = jax.lax.while_loop(running, step, first)
+    return Rollout(memory, steps, largest)
+
+
+def unroll(
+    env: AbstractJaxEnv,
+    act: Callable[[Any, Memory, Int[Array, ""]], tuple[Any, Any]],
+    states: Any,
+    noise: Callable[[Int[Array, ""]], Any],
+    *,
+    gamma: float,
+    horizon: int,
+    memory: Memory | None = None,
+    running: Bool[Array, " n"] | None = None,
+    remember: bool = True,
+) -> tuple[Memory, Any, Bool[Array, "T n"]]:
+    """Runs a batch of episodes for `horizon` steps; differentiable in the actions.
+
+    An episode that ends earlier earns nothing more, and nothing flows back from after its end.
+
+    Arguments:
+        env: the environment.
+        act: the policy, on the whole batch: actions, and what to record of this step.
+        states: where the episodes begin, stacked.
+        noise: from the time to the noise of each episode, stacked.
+        gamma: the discount factor.
+        horizon: the number of steps.
+        memory: of each episode at the beginning; by default (0, 1).
+        running: which episodes are still running then; by default all.
+        remember: whether to keep what the gradient needs of each step. If not, it is computed
+            again: less memory, a third more time.
+
+    Returns:
+        (s, c) of each episode at the end; the records, stacked along the time; and which episodes
+        were running at each time.
+    """
+    count = jax.tree.leaves(states)[0].shape[0]
+    start = jax.tree.map(lambda number: jnp.broadcast_to(number, (count,)), initial_memory())
+    start = start if memory is None else memory
+    running = jnp.ones(count, bool) if running is None else running
+
+    def step(carry: tuple, time: Int[Array, ""]) -> tuple[tuple, Any]:
+        now, memory, running = carry
+        actions, record = act(now, memory, time)
+        result = jax.vmap(env.transition)(now, actions, noise(time))
+        memory = memory.update(
+            jnp.where(running, result.reward, 0.0), jnp.where(running, gamma, 1.0)
+        )
+        goes_on = running & ~result.terminated & ~result.truncated
+        # Beyond its end an episode stands at its start, where derivatives are finite.
+        after = (_where_rows(goes_on, result.state, states), memory, goes_on)
+        return after, (record, running)
+
+    body = step if remember else jax.checkpoint(step)
+    first = (states, start, running)
+    (_, final, _), (records, were_running) = jax.lax.scan(body, first, jnp.arange(horizon))
+    return final, records, were_running
+
+
+def _where_rows(condition: Bool[Array, " n"], new: Any, old: Any) -> Any:
+    def choose(new: Array, old: Array) -> Array:
+        return jnp.where(condition.reshape(-1, *[1] * (old.ndim - 1)), new, old)
+
+    return jax.tree.map(choose, new, old)
+
+
+def mirrored_noises(env: AbstractJaxEnv, key: Key[Array, ""], count: int) -> Any:
+    """The noise of so many episodes at one time step: in pairs that mirror each other if the
+    environment has mirrored noise, otherwise independent."""
+    half = (count + 1) // 2
+    noise = jax.vmap(env.sample_noise)(jax.random.split(key, half))
+    mirrored = jax.vmap(env.mirrored)(noise)
+    if mirrored is None:
+        return jax.vmap(env.sample_noise)(jax.random.split(key, count))
+    return jax.tree.map(lambda a, b: jnp.concatenate([a, b])[:count], noise, mirrored)
+
+
+def play(
+    env: AbstractJaxEnv,
+    act: Act,
+    *,
+    gamma: float,
+    horizon: int,
+    episodes: int,
+    key: Key[Array, ""],
+) -> Rollout:
+    """So many new episodes.
+
+    The noise of an episode depends on the key and its number alone, not on what is done.
+    """
+    starts = jax.random.split(stream(key, "start"), episodes)
+    return rollout(
+        env,
+        act,
+        jax.vmap(env.initial_state)(starts),
+        lambda time: jax.random.split(stream(key, "time", time), episodes),
+        gamma=gamma,
+        horizon=horizon,
+    )
+
+
+def random_legal(key: Key[Array, ""], masks: Bool[Array, "*batch A"]) -> Int[Array, "*batch"]:
+    """A legal action at random, for each mask."""
+    return jax.random.categorical(key, jnp.where(masks, 0.0, -jnp.inf), axis=-1)
+
+
+def random_actions(env: AbstractJaxEnv, states: Any, key: Key[Array, ""]) -> Any:
+    """A legal action at random in each state: of a box, uniformly."""
+    if env.num_actions:
+        masks = jax.vmap(env.action_mask)(states)
+        return jax.vmap(random_legal)(jax.random.split(key, masks.shape[0]), masks)
+    low, high = jax.vmap(env.action_bounds)(states)
+    return low + (high - low) * jax.random.uniform(key, low.shape)
+
+
+def random_episodes(
+    env: AbstractJaxEnv, key: Key[Array, ""], *, gamma: float, horizon: int, episodes: int
+) -> Rollout:
+    """So many new episodes of random play."""
+
+    def act(states: Any, memory: Memory, time: Int[Array, ""]) -> Any:
+        del memory
+        return random_actions(env, states, stream(key, "act", time))
+
+    return play(env, act, gamma=gamma, horizon=horizon, episodes=episodes, key=key)
+
+
+AugmentedPolicy = Callable[[Any, Float[Array, ""], Float[Array, ""]], Any]
+"""(state of the environment, accumulated reward s, discount so far c) -> action."""
+
+_BATCH = 50_000
+
+
+def simulate(
+    env: AbstractJaxEnv,
+    policy: AugmentedPolicy,
+    *,
+    gamma: float,
+    episodes: int,
+    key: Key[Array, ""],
+    horizon: int | None = None,
+    track: Callable[[Any, Float[Array, ""]], Float[Array, " m"]] | None = None,
+) -> tuple[Float[np.ndarray, " episodes"], Float[np.ndarray, "episodes m"]]:
+    """The discounted returns of independent episodes, in batches that fit into memory.
+
+    With them come the largest values of `track` along each episode. Episodes are cut after
+    `horizon` steps: by default that of the environment. Every episode has a key of its own.
+    """
+    horizon = env.horizon if horizon is None else horizon
+    if horizon is None:
+        raise ValueError("`env` must have a horizon to be simulated to its end, got None.")
+    batches = []
+    for i, done in enumerate(range(0, episodes, _BATCH)):
+        keys = jax.random.split(jax.random.fold_in(key, i), _BATCH)
+        returns, largest = _simulate_batch(env, policy, gamma, horizon, track, keys)
+        size = min(_BATCH, episodes - done)
+        batches.append((np.asarray(returns, float)[:size], np.asarray(largest, float)[:size]))
+    returns, largest = zip(*batches, strict=True)
+    return np.concatenate(returns), np.concatenate(largest)
+
+
+@eqx.filter_jit
+def _simulate_batch(
+    env: AbstractJaxEnv,
+    policy: Any,
+    gamma: float,
+    horizon: int,
+    track: Any,
+    keys: Key[Array, " n"],
+) -> tuple[Float[Array, " n"], Float[Array, "n m"]]:
+    by_time = jax.vmap(lambda key: jax.random.split(key, horizon), out_axes=1)(keys)
+    result = rollout(
+        env,
+        lambda states, memory, _: jax.vmap(policy)(states, *memory),
+        jax.vmap(env.initial_state)(keys),
+        lambda time: by_time[time],
+        gamma=gamma,
+        horizon=horizon,
+        track=track,
+    )
+    largest = jnp.zeros((keys.shape[0], 1)) if result.largest is None else result.largest
+    return result.memory.accumulated, largest
+
+
+# --- Gymnasium, many episodes -------------------------------------------------------------------
+
+
+class VectorRollout:
+    """Episodes in all copies of a vector environment; where one ends, the next one begins."""
+
+    def __init__(self, env: VectorEnvAdapter, gamma: float, seed: int | None):
+        self.env, self.gamma = env, gamma
+        self.reset(seed)
+
+    def reset(self, seed: int | None) -> None:
+        """Begins new episodes everywhere; those under way are abandoned."""
+        self.observations, self.masks = self.env.reset(seed)
+        count = self.env.num_envs
+        self.memory = Memory.initial(count)
+        self.rewards, self.lengths = np.zeros(count), np.zeros(count)
+        self.started = np.ones(count, bool)
+        """Whether `observations` is the first of an episode."""
+        self._resets = self.env.resets
+
+    @property
+    def disturbed(self) -> bool:
+        """Whether somebody else has reset the environment since."""
+        return self.env.resets != self._resets
+
+    def step(self, actions: Any) -> tuple[VectorStep, Float[np.ndarray, "k 3"]]:
+        """Acts in all copies.
+
+        Returns:
+            The step; and for each episode that ended, in the order of the copies, its discounted
+            return, the sum of its rewards and its length.
+        """
+        step = self.env.step(actions)
+        paid = np.where(step.is_step, step.rewards, 0.0)
+        discount = np.where(step.is_step, self.gamma, 1.0)
+        self.memory = self.memory.update(paid, discount)
+        self.rewards = self.rewards + paid
+        self.lengths = self.lengths + step.is_step
+        ended = np.stack([self.memory.accumulated, self.rewards, self.lengths], axis=-1)[step.over]
+        if step.over.any():
+            self.memory = self.memory.reset_where(step.over)
+            self.rewards = np.where(step.over, 0.0, self.rewards)
+            self.lengths = np.where(step.over, 0.0, self.lengths)
+        self.observations, self.masks = step.observations, step.masks
+        self.started = step.started
+        return step, ended
+
+    def play(
+        self,
+        act: "Callable[[VectorRollout], Any]",
+        episodes: int,
+        on_end: Callable[[Float[np.ndarray, " 3"]], Any] | None = None,
+    ) -> list[list[np.ndarray]]:
+        """Plays until each copy has finished its share of so many episodes.
+
+        Each copy plays as many: the first episodes to end would mostly be short ones.
+
+        Arguments:
+            act: the actions of all copies.
+            episodes: how many, in all copies together.
+            on_end: called with the row of `step` of each of these episodes, in the order in which
+                they end.
+
+        Returns:
+            For each copy the rows of `step` of its episodes.
+        """
+        count = self.env.num_envs
+        wanted = np.full(count, episodes // count) + (np.arange(count) < episodes % count)
+        finished: list[list[np.ndarray]] = [[] for _ in range(count)]
+        while any(len(rows) < share for rows, share in zip(finished, wanted, strict=True)):
+            if self.lengths.max() > MAX_EPISODE_STEPS:
+                raise endless(self.env.name)
+            step, ended = self.step(act(self))
+            for i, row in zip(np.flatnonzero(step.over), ended, strict=True):
+                if len(finished[i]) < wanted[i]:
+                    finished[i].append(row)
+                    if on_end is not None:
+                        on_end(row)
+        return finished
+
+
+def in_turns(rows: Sequence[Sequence[Any]]) -> list[Any]:
+    """The first of each, then the second of each, and so on."""
+    turns = itertools.zip_longest(*rows)
+    return [row for turn in turns for row in turn if row is not None]
+
+
+def endless(name: str, steps: int = MAX_EPISODE_STEPS) -> EnvironmentFaultError:
+    """The error for an episode that does not end."""
+    return EnvironmentFaultError(
+        f"An episode of {name} did not end in {steps:,} steps. Wrap the environment in "
+        "`gymnasium.wrappers.TimeLimit`."
+    )
+
+
+# --- Gymnasium, given seeds ---------------------------------------------------------------------
+
+
+class Now(NamedTuple):
+    """One time of the episodes that are played side by side."""
+
+    time: int
+    observations: list[Any]
+    """As each environment returned them."""
+    memory: Memory
+    masks: Bool[np.ndarray, "n A"] | None
+    """Which actions are legal; None where the environments do not say."""
+    running: Bool[np.ndarray, " n"]
+    """Which episodes go on: neither terminated nor truncated."""
+    terminated: Bool[np.ndarray, " n"]
+    rewards: Float[np.ndarray, " n"]
+    """What the step before paid."""
+
+
+def play_episodes(
+    envs: Sequence[gym.Env],
+    seeds: Sequence[int],
+    act: Callable[[Now], Any],
+    visit: Callable[[Now, Any], None] | None = None,
+    *,
+    gamma: float,
+    max_steps: int,
+) -> Now:
+    """Plays one episode in each environment, for as many as there are seeds.
+
+    Arguments:
+        envs: environments, at least as many as seeds.
+        seeds: each is passed to `reset` of its environment.
+        act: the actions of all environments; those of episodes that are over are not used.
+        visit: called at each time with the situation and the actions about to be taken, and once
+            more at the end, with actions None. An episode that is over stays in its last situation.
+        gamma: the discount factor.
+        max_steps: after so many steps episodes are left as they are.
+    """
+    count = len(seeds)
+    begun = [env.reset(seed=int(seed)) for env, seed in zip(envs, seeds, strict=False)]
+    observations = [observation for observation, _ in begun]
+    infos = [info for _, info in begun]
+    memory = Memory.initial(count)
+    running, terminated, rewards = np.ones(count, bool), np.zeros(count, bool), np.zeros(count)
+    for time in itertools.count():
+        masks = None
+        if all("action_mask" in info for info in infos):
+            masks = np.array([info["action_mask"] for info in infos], bool)
+        now = Now(
+            time, list(observations), memory, masks, running.copy(), terminated.copy(), rewards
+        )
+        over = not running.any() or time >= max_steps
+        actions = None if over else act(now)
+        if visit is not None:
+            visit(now, actions)
+        if actions is None:
+            return now
+        rewards = np.zeros(count)
+        for i in np.flatnonzero(running).tolist():
+            observations[i], reward, terminated[i], truncated, infos[i] = envs[i].step(actions[i])
+            rewards[i] = float(reward)
+            running[i] = not (terminated[i] or truncated)
+        discount = np.where(now.running, gamma, 1.0)
+        memory = memory.update(rewards, discount)
+    raise AssertionError("the loop above returns")

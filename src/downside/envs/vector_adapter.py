@@ -1,0 +1,408 @@
+"""Any Gymnasium environment as a vector of flat arrays, with one convention for the end of an
+episode, and errors that say what the environment did."""
+
+import warnings
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import gymnasium as gym
+import numpy as np
+from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
+from jaxtyping import Bool, Float
+
+from downside.envs.env_spec import EnvSpec
+from downside.envs.flatten import flat_space, flatten, flatten_batch
+from downside.envs.history import History
+from downside.envs.vector_wrappers import autoreset_mode
+
+_EVALUATED = 32
+"""Environments side by side when a policy is evaluated: a call of the networks costs nearly the
+same for all of them (`benchmarks/gymnasium_speed.py`)."""
+
+
+class EnvironmentFaultError(RuntimeError):
+    """The environment did something that no agent can learn from."""
+
+
+class VectorStep(NamedTuple):
+    """What one step of all environments led to."""
+
+    next_observations: Float[np.ndarray, "n d"]
+    """What the action led to; of an episode that ended, its last observation."""
+    next_masks: Bool[np.ndarray, "n A"]
+    """Which actions are legal there."""
+    rewards: Float[np.ndarray, " n"]
+    terminated: Bool[np.ndarray, " n"]
+    over: Bool[np.ndarray, " n"]
+    """Whether the episode ended, by termination or by a time limit."""
+    is_step: Bool[np.ndarray, " n"]
+    """False where the environment did nothing but reset."""
+    observations: Float[np.ndarray, "n d"]
+    """What to act on next: where an episode ended, the first observation of the next one."""
+    masks: Bool[np.ndarray, "n A"]
+    started: Bool[np.ndarray, " n"]
+    """Whether `observations` is the first of an episode."""
+
+
+class VectorEnvAdapter:
+    """A vector environment, whatever its observations and its autoreset mode."""
+
+    def __init__(
+        self,
+        env: gym.Env | VectorEnv | str,
+        num_envs: int,
+        parameters: Mapping[str, Any] | None = None,
+        repeatable: bool = False,
+        history_length: int = 0,
+    ):
+        spec = EnvSpec.of(env, parameters)
+        self.name, self._id, self.parameters = str(spec), spec.id, dict(spec.parameters)
+        self._owned, self._repeatable = isinstance(env, str), repeatable
+        if isinstance(env, str):
+            kind = _Repeatable if repeatable else _Checked
+            make = lambda: kind(gym.make(env, **self.parameters))  # noqa: E731
+            self.env: VectorEnv = _vector([make] * num_envs)
+        elif isinstance(env, VectorEnv):
+            self.env = env
+        else:
+            self.env = _vector([lambda: _Checked(env)])
+        self.num_envs = self.env.num_envs
+        self.mode = autoreset_mode(self.env)
+        self.action_space = space = self.env.single_action_space
+        """Of one environment."""
+        discrete = isinstance(space, gym.spaces.Discrete)
+        self.num_actions = int(space.n) if discrete else 0
+        """How many actions there are; 0 if they are not discrete."""
+        self.first_action = int(space.start) if discrete else 0
+        self.history = History(
+            history_length, flat_space(self.env.single_observation_space).shape[0], space
+        )
+        """What is remembered of the steps before, behind every observation."""
+        self.observation_size = self.history.size + len(self.history.low)
+        self._bounds = _bounds(self.env.single_observation_space)
+        self._last = np.zeros((self.num_envs, self.history.size), np.float32)
+        self._past = self.history.initial(self.num_envs)
+        self._resetting = np.zeros(self.num_envs, bool)
+        self.resets = 0
+        """How often all episodes were begun anew. A user of the environment who counts more than
+        their own resets knows that somebody else has used it."""
+        self.aligned = self._id is not None
+        """Whether episode i of an evaluation begins with a seed that depends on i and on that of
+        the evaluation alone, whoever plays; no longer once no second environment could be made."""
+
+    def reset(self, seed: int | None) -> tuple[Float[np.ndarray, "n d"], Bool[np.ndarray, "n A"]]:
+        """Begins new episodes everywhere."""
+        self.resets += 1
+        # By themselves environments get seed, seed + 1, ...: those of other evaluations, too.
+        seeds = _spread(seed, self.num_envs) if self._repeatable else seed
+        observations, infos = self._call("reset", self.env.reset, seed=seeds)
+        self._resetting = np.zeros(self.num_envs, bool)
+        flat, masks = self._flat(observations, "reset"), self._masks(infos)
+        self.raw_observations = observations
+        """What to act on next, as the environment returned it."""
+        self._last, self._past = flat, self.history.initial(self.num_envs)
+        return np.concatenate([flat, self._past], axis=-1), masks
+
+    def step(self, actions: Any) -> VectorStep:
+        """Acts in all of them; discrete actions are counted from 0, others are passed on."""
+        chosen = actions + self.first_action if self.num_actions else actions
+        raw, rewards, terminated, truncated, infos = self._call("step", self.env.step, chosen)
+        terminated = np.asarray(terminated, bool)
+        # With autoreset in the same step the mask is already that of the next episode.
+        same = self.mode is AutoresetMode.SAME_STEP
+        ended = np.zeros_like(terminated) if same else terminated
+        observations, masks = self._flat(raw, "step"), self._masks(infos, ended)
+        rewards = self._finite(self._numbers(rewards), "reward", "step")
+        over = terminated | np.asarray(truncated, bool)
+        is_step, started = ~self._resetting, self._resetting
+        after, next_masks = observations, masks
+        if self.mode is AutoresetMode.NEXT_STEP:
+            over = over & is_step
+            self._resetting = over
+        elif over.any():
+            after, next_masks, started = observations.copy(), masks.copy(), over
+            if self.mode is AutoresetMode.SAME_STEP:
+                self._take_final(infos, over, after, next_masks)
+            else:
+                raw, infos = self._call("reset", self.env.reset, options={"reset_mask": over})
+                fresh, legal = self._flat(raw, "reset"), self._masks(infos)
+                observations = np.where(over[:, None], fresh, observations)
+                masks = np.where(over[:, None], legal, masks)
+        self.raw_observations = raw
+        past = self.history.update(self._past, self._last, actions, after)
+        self._last = observations
+        self._past = np.where(started[:, None], np.float32(0.0), past)
+        after = np.concatenate([after, past], axis=-1)
+        observations = np.concatenate([observations, self._past], axis=-1)
+        return VectorStep(
+            after, next_masks, rewards, terminated, over, is_step, observations, masks, started
+        )
+
+    def cut(self, which: Bool[np.ndarray, " n"]) -> None:
+        """Ends these episodes with the next step, as a time limit would; in a vector environment
+        that was handed over, none."""
+        if isinstance(self.env, SyncVectorEnv):
+            for i in np.flatnonzero(which):
+                env = self.env.envs[i]
+                if isinstance(env, _Checked):
+                    env.cut = True
+
+    def make_env(self, render_mode: str | None = None) -> gym.Env | None:
+        """A new environment of the same kind, or None if nobody knows how to make one."""
+        if self._id is None:
+            return None
+        pictures = {} if render_mode is None else {"render_mode": render_mode}
+        return gym.make(self._id, **{**self.parameters, **pictures})
+
+    def for_evaluation(self, episodes: int) -> "VectorEnvAdapter":
+        """Environments to evaluate a policy in: new ones where they can be made, always as many
+        and with a seed for every episode, so that two policies play the same ones."""
+        if self._id is None:
+            return self
+        try:
+            made = VectorEnvAdapter(
+                self._id,
+                min(episodes, _EVALUATED),
+                self.parameters,
+                repeatable=True,
+                history_length=self.history.steps,
+            )
+        except Exception as error:  # whatever the environment raises that can be there only once
+            warnings.warn(
+                f"No second {self.name} could be made ({type(error).__name__}: {error}), so that "
+                "episodes are played in the one that is there.",
+                stacklevel=2,
+            )
+            self.aligned = False
+            return self
+        if (made.observation_size, made.action_space) != (
+            self.observation_size,
+            self.action_space,
+        ):  # it was changed by hand
+            made.close()
+            self.aligned = False
+            return self
+        return made
+
+    def close(self) -> None:
+        """Ends what was started here; environments that were handed over stay open."""
+        if self._owned:
+            self.env.close()
+
+    # --- what environments get wrong ----------------------------------------------------------
+
+    def _call(self, what: str, function: Any, *arguments: Any, **named: Any) -> Any:
+        try:
+            return function(*arguments, **named)
+        except EnvironmentFaultError:
+            raise
+        except (EOFError, BrokenPipeError, ConnectionResetError) as error:
+            raise EnvironmentFaultError(
+                f"A worker process of {self.name} died in `{what}` ({type(error).__name__}). Run "
+                "with a synchronous vector environment to see its error."
+            ) from error
+        except Exception as error:
+            raise EnvironmentFaultError(
+                f"{self.name} raised {type(error).__name__} in `{what}`: {error}. Mend the "
+                "environment; in Python `agent.resume()` then goes on."
+            ) from error
+
+    def _flat(self, observations: Any, what: str) -> Float[np.ndarray, "n d"]:
+        try:
+            flat = flatten_batch(self.env, observations)
+        except (ValueError, TypeError, KeyError, IndexError) as error:
+            raise EnvironmentFaultError(
+                f"{self.name} returned an observation from `{what}` that is not one of "
+                f"{self.env.single_observation_space}: {error}."
+            ) from error
+        if (
+            isinstance(self.env.single_observation_space, gym.spaces.Discrete)
+            and not flat.any(1).all()
+        ):
+            raise EnvironmentFaultError(
+                f"{self.name} returned an observation from `{what}` that is not one of "
+                f"{self.env.single_observation_space}, got {observations}."
+            )
+        self._check_bounds(flat, what)
+        return self._finite(flat, "observation", what)
+
+    def _check_bounds(self, flat: Float[np.ndarray, "n d"], what: str) -> None:
+        """Warns once of observations far outside the space: they are used as they are."""
+        if self._bounds is None:
+            return
+        low, high = self._bounds
+        outside = (flat < low) | (flat > high)
+        if not outside.any():
+            return
+        env, entry = (int(place) for place in np.argwhere(outside)[0])
+        warnings.warn(
+            f"{self.name} returned an observation from `{what}` that is far outside its space: "
+            f"entry {entry} is {flat[env, entry]:g}. It is used as it is. Mend the environment or "
+            "its `observation_space`.",
+            stacklevel=2,
+        )
+        self._bounds = None
+
+    def _numbers(self, rewards: Any) -> Float[np.ndarray, " n"]:
+        array = np.asarray(rewards)
+        if array.dtype.kind not in "biuf" or array.shape != (self.num_envs,):
+            raise EnvironmentFaultError(
+                f"{self.name} must return a number as reward of each step, got {rewards!r}."
+            )
+        return array.astype(np.float64)
+
+    def _finite(self, values: np.ndarray, kind: str, what: str) -> np.ndarray:
+        if not np.isfinite(values).all():
+            number = int(np.flatnonzero(~np.isfinite(values).reshape(len(values), -1).all(1))[0])
+            raise EnvironmentFaultError(
+                f"The {kind} that {self.name} returned from `{what}` is not finite, in "
+                f"environment {number}: {values[number]}."
+            )
+        return values
+
+    def _masks(
+        self, infos: Mapping[str, Any], ended: Bool[np.ndarray, " n"] | None = None
+    ) -> Bool[np.ndarray, "n A"]:
+        masks = np.ones((self.num_envs, self.num_actions), bool)
+        given = infos.get("action_mask")
+        if given is None or not self.num_actions:  # what is not counted is not masked
+            return masks
+        present = np.asarray(infos.get("_action_mask", np.ones(self.num_envs, bool)))
+        for i in np.flatnonzero(present):
+            masks[i] = self._mask(given[i], ended is not None and bool(ended[i]))
+        return masks
+
+    def _mask(self, given: Any, ended: bool) -> Bool[np.ndarray, " A"]:
+        mask = np.asarray(given).astype(bool)
+        if ended and mask.shape == (self.num_actions,) and not mask.any():
+            return ~mask  # nothing is chosen where it is over
+        if mask.shape != (self.num_actions,) or not mask.any():
+            raise EnvironmentFaultError(
+                f"info['action_mask'] of {self.name} must have one entry for each of the "
+                f"{self.num_actions} actions and allow at least one of them, got {given!r}."
+            )
+        return mask
+
+    def _take_final(
+        self, infos: Mapping[str, Any], over: np.ndarray, after: np.ndarray, masks: np.ndarray
+    ) -> None:
+        """Writes the last observations of the episodes that ended over those of the next."""
+        if "final_obs" not in infos:
+            raise EnvironmentFaultError(
+                f"`infos` of {self.name} must have the key 'final_obs' when an episode ends with "
+                f"autoreset in the same step, got {sorted(infos)}. Take away what drops it."
+            )
+        final_info = infos.get("final_info", {})
+        given = final_info.get("action_mask") if isinstance(final_info, Mapping) else None
+        given = given if self.num_actions else None
+        for i in np.flatnonzero(over):
+            last = infos["final_obs"][i]
+            after[i] = flatten(self.env.single_observation_space, last)
+            masks[i] = True if given is None else self._mask(given[i], True)
+        self._finite(after, "last observation", "step")
+
+
+_NUMBERS = (int, float, np.number, np.bool_)
+
+
+def _bounds(space: gym.Space) -> tuple[np.ndarray, np.ndarray] | None:
+    """The bounds of flat observations, wider by twice their distance; None if there are none.
+
+    Wider, since Gymnasium's own lander leaves its box: only what is far outside is a mistake.
+    """
+    if not isinstance(space, gym.spaces.Box) or not (
+        np.isfinite(space.low).any() or np.isfinite(space.high).any()
+    ):
+        return None
+    low, high = (bound.astype(np.float64).ravel() for bound in (space.low, space.high))
+    both = np.isfinite(low) & np.isfinite(high)
+    width = np.where(both, high, 1.0) - np.where(both, low, 0.0)
+    return low - 2.0 * width, high + 2.0 * width
+
+
+def _has_places(space: gym.Space, observation: Any) -> bool:
+    """Whether discrete parts of an observation are in range: others have no place in one-hot."""
+    if isinstance(space, gym.spaces.Discrete):
+        return bool(space.contains(observation))
+    if isinstance(space, gym.spaces.Dict) and isinstance(observation, Mapping):
+        return all(_has_places(part, observation[name]) for name, part in space.spaces.items())
+    if isinstance(space, gym.spaces.Tuple) and isinstance(observation, tuple | list):
+        return all(map(_has_places, space.spaces, observation))
+    if isinstance(space, gym.spaces.MultiDiscrete):
+        return bool(space.contains(np.asarray(observation, space.dtype)))
+    return True
+
+
+class _Checked(gym.Wrapper):
+    """Sees to it that the observations are what the space says, before they are batched, where a
+    wrong type would be cast in silence; and ends episodes when it is told to."""
+
+    def __init__(self, env: gym.Env):
+        super().__init__(env)
+        space = env.observation_space
+        # Asked at every step, and slow to find through all the wrappers.
+        self._space = space
+        self._box = space if isinstance(space, gym.spaces.Box) else None
+        self.cut = False
+        """Whether the next step is the last one of the episode."""
+
+    def reset(self, **arguments: Any) -> tuple[Any, dict[str, Any]]:
+        """As inside."""
+        self.cut = False
+        observation, info = self.env.reset(**arguments)
+        return self._check(observation, "reset"), info
+
+    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+        """As inside."""
+        observation, reward, terminated, truncated, info = self.env.step(action)
+        if not isinstance(reward, _NUMBERS) and np.asarray(reward).dtype.kind not in "biuf":
+            raise EnvironmentFaultError(
+                f"{self.env} must return a number as reward of each step, got {reward!r}."
+            )
+        if isinstance(reward, np.ndarray) and reward.size != 1:
+            raise EnvironmentFaultError(
+                f"{self.env} must return one number as reward of each step, got {reward!r}. Weigh "
+                "several against each other in a wrapper."
+            )
+        return self._check(observation, "step"), reward, terminated, truncated or self.cut, info
+
+    def _check(self, observation: Any, what: str) -> Any:
+        space = self._box
+        if space is not None:
+            got = np.asarray(observation)
+            if got.shape == space.shape and got.dtype == space.dtype:
+                return observation
+            if got.shape != space.shape or not np.can_cast(got.dtype, space.dtype, "same_kind"):
+                raise EnvironmentFaultError(
+                    f"{self.env} returned an observation from `{what}` of shape {got.shape} and "
+                    f"type {got.dtype}, but its space is {space.shape}, {space.dtype}."
+                )
+        elif not _has_places(self._space, observation):
+            raise EnvironmentFaultError(
+                f"{self.env} returned an observation from `{what}` that is not one of "
+                f"{self._space}, got {observation!r}."
+            )
+        return observation
+
+
+class _Repeatable(_Checked):
+    """Begins every episode with a seed of its own, not where the one before left the generator:
+    what happens in an episode then does not depend on what was done in earlier ones."""
+
+    def __init__(self, env: gym.Env):
+        super().__init__(env)
+        self._root, self._episode = 0, 0
+
+    def reset(self, *, seed: int | None = None, **arguments: Any) -> tuple[Any, dict[str, Any]]:
+        """With a seed the first of several episodes; without, the next of them."""
+        self._root, self._episode = (self._root, self._episode + 1) if seed is None else (seed, 0)
+        return super().reset(seed=_spread((self._root, self._episode), 1)[0], **arguments)
+
+
+def _spread(seed: int | tuple[int, ...] | None, count: int) -> list[int]:
+    """So many seeds that have nothing in common with those of other numbers."""
+    return [int(word >> 1) for word in np.random.SeedSequence(seed).generate_state(count)]
+
+
+def _vector(makers: list[Any]) -> VectorEnv:
+    return SyncVectorEnv(makers, autoreset_mode=AutoresetMode.SAME_STEP)

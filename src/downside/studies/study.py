@@ -1,0 +1,393 @@
+"""The description of a study, read and checked before anything starts.
+
+[study]
+name = "tails"
+risks = ["mean", "cvar(0.2)"]
+seeds = 3
+
+[[environments]]
+id = "downside/MeanReversion-v0"
+sigma = [0.5, 1.0]                  # a list is swept
+
+[[agents]]
+name = "qrsrm"
+learning_rate = [0.01, 0.003]
+"""
+
+import dataclasses
+import itertools
+import json
+import re
+import tomllib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from downside._files import write_text
+from downside._names import did_you_mean
+from downside.agents import GymnasiumSettings, PathwiseSettings, Settings, SimulatorSettings
+from downside.envs import make_jax
+from downside.risk import parse
+from downside.studies.environments import Environment, read_environment
+from downside.studies.problems import KeyPath, Problems, StudyError, named_in
+from downside.studies.spec import RunSpec, import_name
+from downside.train.config import PRESETS, checked, resolve
+from downside.train.gym_backend import GymBackend
+from downside.train.jax_backend import JaxBackend
+from downside.train.loading import agents_by_name
+
+_STUDY = ("name", "risks", "seeds", "total_timesteps", "episodes", "measures", "callback")
+_MEASURES = ("mean", "cvar(0.2)")
+"""Measures of every run, if the study has none."""
+_SETTINGS: Mapping[str, type[Settings]] = {
+    field.name: kind
+    for kind in (PathwiseSettings, SimulatorSettings, GymnasiumSettings)
+    for field in dataclasses.fields(kind)
+}
+"""All settings, each with a class that has it."""
+_MAX_BYTES = 4 * 2**20
+"""Bytes of a study's file."""
+_LARGEST = 2**62
+_MAX_SEEDS = 1_000_000
+_MAX_DEPTH = 20
+"""How deep its tables and lists may be nested."""
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]*")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Study:
+    """A study without errors."""
+
+    name: str
+    runs: tuple[RunSpec, ...]
+    """The runs, those that can share a compiled program next to each other."""
+    measures: tuple[str, ...]
+    """What every run is evaluated by, beside its own measure."""
+    text: str
+    """The study as it was written; JSON if it comes from Python."""
+
+    def save(self, folder: Path) -> None:
+        """Writes a copy into the folder."""
+        suffix = "json" if self.text.startswith("{") else "toml"
+        write_text(folder / f"study.{suffix}", self.text)
+
+
+def read_study(source: str | Path | Mapping[str, Any]) -> Study:
+    """Reads a study from a TOML file or a dictionary of the same shape.
+
+    Raises:
+        StudyError: with everything that is wrong with it, each with the path of its key.
+    """
+    if isinstance(source, Mapping):
+        try:
+            text = json.dumps(source, indent=2, default=str) + "\n"
+        except (ValueError, RecursionError) as error:
+            raise StudyError(f"the study cannot be written as JSON: {error}.") from error
+        return _Reader(dict(source), Problems(), text).read()
+    path = Path(source)
+    if not path.is_file():
+        raise FileNotFoundError(f"There is no study {path}. It is a TOML file; see docs/sweeps.md.")
+    if path.stat().st_size > _MAX_BYTES:
+        raise StudyError(f"{path} has more than {_MAX_BYTES:,} bytes; it is no study.")
+    try:
+        text = path.read_text(encoding="utf-8")
+        table = tomllib.loads(text)
+    except UnicodeDecodeError as error:
+        raise StudyError(f"{path} is no text in UTF-8: {error}.") from error
+    except (ValueError, RecursionError) as error:  # also nested too deeply, or a huge number
+        raise StudyError(
+            f"the study is no TOML; nothing was started.\n{path.name}: {error}."
+        ) from error
+    return _Reader(table, Problems(path.name), text).read()
+
+
+def _wrong_number(value: Any, path: KeyPath) -> KeyPath | None:
+    """The place of the first whole number that no number of a computer holds, or of what is nested
+    too deeply."""
+    if isinstance(value, int) and not isinstance(value, bool) and abs(value) > _LARGEST:
+        return path
+    if isinstance(value, Mapping | list) and len(path) > _MAX_DEPTH:
+        return path
+    if isinstance(value, Mapping):
+        pairs = value.items()
+    else:
+        pairs = enumerate(value) if isinstance(value, list) else ()
+    return next((found for k, v in pairs if (found := _wrong_number(v, (*path, k)))), None)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _Agent:
+    """One combination of an agent's settings, without the environment."""
+
+    name: str
+    preset: str
+    changes: Mapping[str, Any]
+    risks: tuple[str, ...]
+    path: KeyPath
+
+
+class _Reader:
+    def __init__(self, table: Mapping[str, Any], problems: Problems, text: str):
+        self.table, self.problems, self.text = table, problems, text
+
+    def read(self) -> Study:
+        if (place := _wrong_number(self.table, ())) is not None:
+            self.problems.add(
+                place[:_MAX_DEPTH],
+                f"Numbers must be in [-{_LARGEST:,}, {_LARGEST:,}], and lists nested at most "
+                f"{_MAX_DEPTH} deep.",
+            )
+            self.problems.check()
+        self.problems.check_keys(self.table, (), ("study", "environments", "agents"), "A study")
+        study = self.table.get("study", {})
+        if not isinstance(study, Mapping):
+            self.problems.add(("study",), f"`study` must be a table, got {study!r}.")
+            study = {}
+        self.problems.check_keys(study, ("study",), _STUDY, "[study]")
+        name = study.get("name")
+        if "name" not in study:
+            self.problems.add(("study",), '[study] needs a `name`, e.g. "tails".')
+        elif not isinstance(name, str) or not _NAME.fullmatch(name):
+            self.problems.add(
+                ("study", "name"),
+                "`name` must be letters, digits and any of . _ + -, for it becomes a folder; got "
+                f"{name!r}.",
+            )
+        seeds = self.seeds(study.get("seeds", 1))
+        steps = self.whole_number(study, "total_timesteps", least=1)
+        episodes = self.whole_number(study, "episodes", least=2)
+        measures = self.risks(study.get("measures", list(_MEASURES)), ("study", "measures"))
+        shared = self.risks(study["risks"], ("study", "risks")) if "risks" in study else None
+        callback = self.callback(study.get("callback"))
+        environments = [
+            environment
+            for path, table in self.tables("environments")
+            for environment in read_environment(table, path, self.problems)
+        ]
+        agents = [
+            agent
+            for path, table in self.tables("agents")
+            for agent in self.agents(table, path, shared)
+        ]
+        runs = self.runs(environments, agents, seeds, steps, episodes, callback)
+        self.problems.check()
+        return Study(name=str(name), runs=runs, measures=measures, text=self.text)
+
+    # --- parts --------------------------------------------------------------------------------
+
+    def tables(self, name: str) -> list[tuple[KeyPath, Mapping[str, Any]]]:
+        tables = self.table.get(name, [])
+        if not isinstance(tables, Sequence) or not all(isinstance(t, Mapping) for t in tables):
+            self.problems.add((name,), f"`{name}` must be tables, each under [[{name}]].")
+            return []
+        if not tables:
+            self.problems.add((name,), f"A study needs at least one [[{name}]].")
+        return [((name, i), table) for i, table in enumerate(tables)]
+
+    def whole_number(self, table: Mapping[str, Any], name: str, least: int) -> int | None:
+        value = table.get(name)
+        if value is not None and (not _is_whole(value) or value < least):
+            self.problems.add(
+                ("study", name), f"`{name}` must be a whole number >= {least}, got {value!r}."
+            )
+            return None
+        return value
+
+    def seeds(self, value: Any) -> tuple[int, ...]:
+        if _is_whole(value) and 1 <= value <= _MAX_SEEDS:
+            return tuple(range(value))
+        if isinstance(value, Sequence) and value and not isinstance(value, str):
+            wrong = [i for i, seed in enumerate(value) if not _is_whole(seed) or seed < 0]
+            for i in wrong:
+                self.problems.add(
+                    ("study", "seeds", i),
+                    f"A seed must be a whole number >= 0, got {value[i]!r}.",
+                )
+            return () if wrong else tuple(dict.fromkeys(value))
+        self.problems.add(
+            ("study", "seeds"),
+            f"`seeds` must be how many, a whole number >= 1 (and <= {_MAX_SEEDS:,}), or a list of "
+            f"them, got {value!r}.",
+        )
+        return ()
+
+    def risks(self, value: Any, path: KeyPath) -> tuple[str, ...]:
+        """Measures in their canonical spelling."""
+        texts = [value] if isinstance(value, str) else value
+        if not isinstance(texts, Sequence) or not texts:
+            self.problems.add(path, f'`{path[-1]}` must be measures, e.g. ["mean"]; got {value}.')
+            return ()
+        risks = []
+        for i, text in enumerate(texts):
+            try:
+                risks.append(str(parse(text)))
+            except (TypeError, ValueError) as error:
+                self.problems.add(path if isinstance(value, str) else (*path, i), error)
+        return tuple(dict.fromkeys(risks))
+
+    def callback(self, value: Any) -> str | None:
+        if value is None:
+            return None
+        try:
+            import_name(str(value))
+        except Exception as error:  # a user's module may raise anything
+            text = f"{type(error).__name__}: {error}"
+            self.problems.add(("study", "callback"), f"{value!r} cannot be imported: {text}.")
+        return str(value)
+
+    # --- agents -------------------------------------------------------------------------------
+
+    def agents(
+        self, table: Mapping[str, Any], path: KeyPath, shared: tuple[str, ...] | None
+    ) -> list[_Agent]:
+        """Every combination of the settings in one table."""
+        before = len(self.problems)
+        known = agents_by_name()
+        name = table.get("name")
+        if not isinstance(name, str) or name not in known:
+            choices = ", ".join(known)
+            hint = did_you_mean(str(name), known)
+            if isinstance(name, list):
+                hint = " For several agents write [[agents]] several times."
+            self.problems.add(
+                (*path, "name"),
+                f"`name` must be one of {choices}, got {name!r}.{hint}"
+                if "name" in table
+                else f"An agent needs a `name`: one of {choices}.",
+            )
+            name = None
+        self.problems.check_keys(table, path, ("name", "preset", "risks", *_SETTINGS), "An agent")
+        swept = {
+            key: self.values(key, value, (*path, key), _owner(name, key))
+            for key, value in table.items()
+            if key in ("preset", *_SETTINGS)
+        }
+        risks = self.agent_risks(name, table, path, shared)
+        if len(self.problems) > before or name is None:
+            return []
+        agents = []
+        for chosen in itertools.product(*swept.values()):
+            changes = dict(zip(swept, chosen, strict=True))
+            preset = changes.pop("preset", "default")
+            agents.append(_Agent(name=name, preset=preset, changes=changes, risks=risks, path=path))
+        return agents
+
+    def values(self, name: str, given: Any, path: KeyPath, kind: type[Settings]) -> list[Any]:
+        """The values of a setting that `kind` has, each checked alone."""
+        is_swept = isinstance(given, list)
+        if name == "hidden_sizes":  # a list itself: a list of lists is swept
+            is_swept = is_swept and any(isinstance(value, list) for value in given)
+        values = given if is_swept else [given]
+        if not values:
+            self.problems.add(path, f"`{name}` has no values. Leave it out, or name some.")
+        valid = []
+        for i, value in enumerate(values):
+            try:
+                if name == "preset" and (not isinstance(value, str) or value not in PRESETS):
+                    choices = ", ".join(PRESETS)
+                    raise ValueError(f"`preset` must be one of {choices}, got {value!r}.")
+                valid.append(value if name == "preset" else checked(kind, name, value))
+            except ValueError as error:
+                self.problems.add((*path, i) if is_swept else path, error)
+        return valid
+
+    def agent_risks(
+        self,
+        name: str | None,
+        table: Mapping[str, Any],
+        path: KeyPath,
+        shared: tuple[str, ...] | None,
+    ) -> tuple[str, ...]:
+        """The measures of an agent: its own, those of the study, or the mean for QR-DQN."""
+        if "risks" in table:
+            risks, where = self.risks(table["risks"], (*path, "risks")), (*path, "risks")
+        elif name == "qrdqn":
+            return ("mean",)
+        elif shared is None:
+            self.problems.add(path, "There are no `risks`, neither here nor in [study].")
+            return ()
+        else:
+            risks, where = shared, (*path, "name")
+        for risk in risks if name is not None else ():
+            try:
+                agents_by_name()[str(name)].algorithm_class.check(parse(risk))
+            except ValueError as error:
+                hint = "" if "risks" in table else " Or give this agent its own `risks`."
+                self.problems.add(where, f"{error}{hint}")
+        return risks
+
+    # --- the grid -----------------------------------------------------------------------------
+
+    def runs(
+        self,
+        environments: Sequence[Environment],
+        agents: Sequence[_Agent],
+        seeds: Sequence[int],
+        steps: int | None,
+        episodes: int | None,
+        callback: str | None,
+    ) -> tuple[RunSpec, ...]:
+        runs: dict[str, RunSpec] = {}
+        for env, agent in itertools.product(environments, agents):
+            settings = self.settings(env, agent)
+            if settings is None:
+                continue
+            # An agent's `updates` count more than the steps that the study has for all agents.
+            shared = None if "updates" in agent.changes else steps
+            length = agent.changes.get("total_timesteps") or shared or settings.total_timesteps
+            for risk in agent.risks:
+                first = RunSpec(
+                    env=env.id,
+                    parameters=env.parameters,
+                    agent=agent.name,
+                    preset=agent.preset,
+                    settings=dataclasses.asdict(settings),
+                    risk=risk,
+                    seed=0,
+                    total_timesteps=length,
+                    episodes=episodes or _backend(env.in_jax).default_episodes,
+                    callback=callback,
+                )
+                for run in map(first.with_seed, seeds):
+                    runs.setdefault(run.key, run)
+        return tuple(runs.values())
+
+    def settings(self, env: Environment, agent: _Agent) -> Settings | None:
+        """All settings of an agent in an environment; None if they do not go together."""
+        kind = agents_by_name()[agent.name]
+        try:
+            if not env.in_jax:
+                if kind.gym_backend is None:
+                    raise ValueError(
+                        f"{kind.algorithm_class.name} learns only in environments written in JAX, "
+                        f"got {env.id}. Put it into a study of its own."
+                    )
+                return resolve(kind.algorithm_class, GymnasiumSettings, agent.preset, agent.changes)
+            backend, core = kind.jax_backend, make_jax(env.id, **env.parameters)
+            settings = resolve(
+                kind.algorithm_class, backend.settings_class, agent.preset, agent.changes
+            )
+            assert core is not None
+            return backend(core).complete(settings, core)
+        except (TypeError, ValueError) as error:
+            name = named_in(error, agent.changes)
+            self.problems.add(agent.path if name is None else (*agent.path, name), error)
+            return None
+
+
+def _backend(in_jax: bool) -> type[JaxBackend] | type[GymBackend]:
+    return JaxBackend if in_jax else GymBackend
+
+
+def _owner(agent: str | None, setting: str) -> type[Settings]:
+    """The settings class that says which values an agent's setting may have."""
+    known = agents_by_name()
+    if agent in known and known[agent].gym_backend is None:
+        kind = known[agent].jax_backend.settings_class
+        if setting in {field.name for field in dataclasses.fields(kind)}:
+            return kind
+    return _SETTINGS.get(setting, Settings)
+
+
+def _is_whole(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)

@@ -1,0 +1,430 @@
+"""Training in any Gymnasium environment: Python steps the environments, updates are compiled.
+
+The networks learn while the environments are being stepped: actions are chosen, then a round of
+updates is started, then the environments step. Everything random comes from streams that depend on
+the seed and the number of the step alone.
+"""
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import equinox as eqx
+import gymnasium as gym
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Float, Int, Key
+
+from downside._random import stream
+from downside.agents.algorithm import AbstractAlgorithm
+from downside.agents.learner import AbstractLearner
+from downside.agents.networks import MakeTrunk
+from downside.agents.settings import GymnasiumSettings, Settings
+from downside.envs import AbstractJaxEnv, PastAware
+from downside.envs.flatten import flat_space, flatten_any
+from downside.envs.memory_env import append_to_box, initial_memory
+from downside.envs.rollout import VectorRollout, in_turns
+from downside.envs.vector_adapter import EnvironmentFaultError, VectorEnvAdapter
+from downside.train.gym_program import Round, choose_now, greedy_actions, outer_step
+from downside.train.gym_state import (
+    WINDOW,
+    Average,
+    Experience,
+    GymState,
+    Streams,
+    averaged,
+    episode_seed,
+    normalisation_of,
+    random_legal,
+    without_values,
+)
+from downside.train.replay import Observed, Ring, Transition
+from downside.train.state import BestPolicy, TrainSpec
+
+_MAX_WARMUP = 20
+"""How many times longer the warm-up may get until an episode has ended."""
+
+
+class GymBackend:
+    """Trains and plays in one Gymnasium environment."""
+
+    settings_class: type[Settings] = GymnasiumSettings
+    jax_env: AbstractJaxEnv | None = None
+    default_episodes = 1_000
+
+    def __init__(self, adapter: VectorEnvAdapter):
+        if not adapter.num_actions:
+            raise ValueError(
+                f"`env` must have discrete actions, got {adapter.env.single_action_space}. Wrap it "
+                "in `gymnasium.wrappers.TransformAction`: a number picks one of a few actions."
+            )
+        self.adapter, self.env = adapter, adapter.env
+        self.num_actions, self.first_action = adapter.num_actions, adapter.first_action
+        self.experience: Experience | None = None
+        self._rollout: VectorRollout | None = None
+        self._round: tuple[Any, Round] | None = None
+
+    @classmethod
+    def make(
+        cls, env: Any, env_kwargs: Mapping[str, Any] | None, settings: GymnasiumSettings
+    ) -> "GymBackend":
+        """The backend for an environment, which may be an id with parameters."""
+        history = settings.history_length
+        return cls(VectorEnvAdapter(env, settings.num_envs, env_kwargs, history_length=history))
+
+    # --- the start ----------------------------------------------------------------------------
+
+    def new_spec(
+        self, settings: GymnasiumSettings, make_trunk: MakeTrunk, timesteps: int
+    ) -> TrainSpec:
+        """What a run of about so many steps does not change."""
+        return TrainSpec.make(None, settings, make_trunk, self.num_actions, timesteps)
+
+    def init(
+        self, spec: TrainSpec, algorithm: AbstractAlgorithm, key: Key[Array, ""]
+    ) -> tuple[GymState, int]:
+        """A run that has learned nothing yet, after the warm-up of random play."""
+        settings = spec.gymnasium
+        experience = self._empty(settings)
+        self._rollout = VectorRollout(self.adapter, settings.gamma, episode_seed(key, 0))
+        self._latest = np.full(self.adapter.num_envs, -1)
+        streams = Streams(key)
+        warmup = math.ceil(settings.warmup_steps / self.adapter.num_envs)
+        for step in range(warmup * _MAX_WARMUP):
+            if step >= warmup and int(experience.episodes.added) >= 2:
+                break
+            actions = random_legal(streams.generator("warm-up", step), self._rollout.masks)
+            self._collect(settings, actions, np.ones(self.adapter.num_envs, bool))
+        if int(experience.episodes.added) == 0:
+            steps = warmup * _MAX_WARMUP * self.adapter.num_envs
+            raise EnvironmentFaultError(
+                f"No episode of {self.adapter.name} ended in {steps:,} steps of random play: there "
+                "is no return to learn from. Wrap it in `gymnasium.wrappers.TimeLimit`."
+            )
+        return self._first_state(spec, algorithm, key, experience), 0
+
+    def _empty(self, settings: GymnasiumSettings) -> Experience:
+        self.experience = Experience(
+            self.adapter.observation_size, self.num_actions, settings.buffer_size
+        )
+        return self.experience
+
+    def _first_state(
+        self,
+        spec: TrainSpec,
+        algorithm: AbstractAlgorithm,
+        key: Key[Array, ""],
+        experience: Experience | None,
+    ) -> GymState:
+        settings = spec.gymnasium
+        played, normalisation, spread, returns = None, None, 1.0, np.zeros(2)
+        if experience is not None:
+            played, episodes = experience.replay.filled(), experience.episodes.filled()
+            # Where no episode has ended, what was earned by then has to do.
+            returns = episodes[:, 0] if len(episodes) > 1 else played.memory.accumulated
+            spread = float(np.std(returns))
+            spread = spread if spread > 1e-6 else max(1.0, float(np.abs(returns).max()))
+        outer = algorithm.initial_outer(jnp.asarray(returns, jnp.float32))
+        if played is not None and settings.normalise:
+            normalisation = normalisation_of(algorithm, outer, played, returns, spread)
+        inputs = jax.eval_shape(
+            lambda x: algorithm.network_input(x, initial_memory(), outer),
+            jax.ShapeDtypeStruct((self.adapter.observation_size,), jnp.float32),
+        )
+        learner = spec.learner(algorithm).init(
+            stream(key, "networks"), inputs.shape[0], normalisation
+        )
+        average = Average(learner.networks, np.zeros((), np.int64)) if settings.averaging else None
+        return GymState(
+            learner=learner,
+            outer=outer,
+            has_outer=jnp.zeros((), bool),
+            spread=jnp.asarray(spread, jnp.float32),
+            best=BestPolicy(learner.networks, outer, jnp.asarray(-jnp.inf)),
+            key=key,
+            rounds=np.zeros((), np.int64),
+            average=average,
+        )
+
+    # --- one chunk ----------------------------------------------------------------------------
+
+    def chunk(
+        self, spec: TrainSpec, algorithm: AbstractAlgorithm, state: GymState
+    ) -> tuple[GymState, dict[str, float]]:
+        """From one outer step to the next."""
+        settings, experience = spec.gymnasium, self.experience
+        assert experience is not None
+        first = int(state.rounds)
+        if self._rollout is None or self._rollout.disturbed:  # a callback has played in it
+            self.resume(spec, state, first * spec.timesteps_per_round)
+        rollout = self._rollout
+        assert rollout is not None
+        compiled = self._compiled(spec, algorithm, state)
+        learner, fixed = compiled.leaves(algorithm, state)
+        streams = Streams(state.key)
+        losses = []
+        for number in range(first, first + spec.rounds_per_chunk):
+            exploration = spec.exploration(number / spec.rounds)
+            for tick in range(settings.update_interval):
+                step = number * settings.update_interval + tick
+                generator = streams.generator("act", step)
+                explore = generator.random(self.adapter.num_envs) < exploration
+                if explore.all():
+                    actions = random_legal(generator, rollout.masks)
+                else:
+                    leaves = (learner[: compiled.num_networks], fixed)
+                    greedy = choose_now(compiled.choose, leaves, rollout)
+                    actions = np.where(explore, random_legal(generator, rollout.masks), greedy)
+                if tick == 0:  # computed while the environments are being stepped
+                    generator = streams.generator("updates", number)
+                    shape = (settings.updates_per_step, settings.batch_size)
+                    samples = experience.replay.sample(generator, shape, settings.n_steps)
+                    noise = generator.standard_normal(shape, np.float32)
+                    learner, loss = compiled.update(learner, fixed, samples, noise)
+                    losses.append(loss)
+                self._truncate(settings, streams, step)
+                self._collect(settings, actions, explore)
+        rounds = np.asarray(state.rounds + spec.rounds_per_chunk)  # a sum alone is no array
+        state = eqx.tree_at(
+            lambda s: (s.learner, s.rounds), state, (compiled.learner_state(learner), rounds)
+        )
+        return self._outer_step(spec, algorithm, state, float(np.mean(jax.device_get(losses))))
+
+    def _compiled(self, spec: TrainSpec, algorithm: AbstractAlgorithm, state: GymState) -> Round:
+        """Compiled when it is first needed."""
+        known = (spec.settings, spec.chunks, jax.tree.structure(state.outer))
+        if self._round is None or self._round[0] != known:
+            self._round = (known, Round(spec, algorithm, state))
+        return self._round[1]
+
+    def _collect(
+        self,
+        settings: GymnasiumSettings,
+        actions: Int[np.ndarray, " n"],
+        explored: Bool[np.ndarray, " n"],
+    ) -> None:
+        """Steps all environments and adds what happened to the experience.
+
+        n-step returns end before an action that was `explored`: what it led to says nothing of the
+        policy.
+        """
+        rollout, experience = self._rollout, self.experience
+        assert rollout is not None and experience is not None  # noqa: PT018
+        self._latest[explored] = -1
+        if rollout.started.any():
+            experience.starts.add(rollout.observations[rollout.started])
+            experience.start_masks.add(rollout.masks[rollout.started])
+        observations, memory = rollout.observations, rollout.memory
+        step, ended = rollout.step(actions)
+        # All of them, mostly; copies that did nothing but reset are left out.
+        rows = slice(None) if step.is_step.all() else step.is_step
+        rewards = step.rewards[rows]
+        self._latest[rows] = experience.replay.add(
+            Transition(
+                Observed(observations[rows], np.zeros((len(rewards), 0), bool)),
+                type(memory)(memory.accumulated[rows], memory.discount_so_far[rows]),
+                actions[rows],
+                rewards,
+                Observed(step.next_observations[rows], step.next_masks[rows]),
+                step.terminated[rows],
+                np.full(len(rewards), settings.gamma),
+            ),
+            self._latest[rows],
+        )
+        if len(ended):
+            experience.episodes.add(ended)
+            self._latest[step.over] = -1
+
+    def _truncate(self, settings: GymnasiumSettings, streams: Streams, step: int) -> None:
+        """Ends some of the episodes in which rewards hardly count any more."""
+        assert self._rollout is not None
+        late = self._rollout.memory.discount_so_far < settings.min_discount
+        if late.any():
+            chance = streams.generator("cut", step).random(len(late))
+            self.adapter.cut(late & (chance < 1.0 - settings.gamma))
+
+    def _outer_step(
+        self, spec: TrainSpec, algorithm: AbstractAlgorithm, state: GymState, loss: float
+    ) -> tuple[GymState, dict[str, float]]:
+        """Judges the policy by the last episodes, and moves the outer variable."""
+        settings, experience, rollout = spec.gymnasium, self.experience, self._rollout
+        assert experience is not None
+        assert rollout is not None
+        progress = int(state.rounds) / spec.rounds
+        episodes = experience.episodes.filled()
+        some_ended = len(episodes) > 0
+        if not some_ended:  # in another environment than before: what was earned so far
+            episodes = np.stack([rollout.memory.accumulated, rollout.rewards, rollout.lengths], -1)
+        returns, rewards, lengths = episodes.T
+        # As many numbers whatever the number of episodes: what is compiled has one size.
+        ranks = (np.arange(WINDOW) + 0.5) / WINDOW
+        window = np.quantile(returns, ranks, method="inverted_cdf").astype(np.float32)
+        # While actions are still mostly random, returns say little about the policy.
+        judged = some_ended and progress > settings.exploration_fraction and len(returns) == WINDOW
+        average, to_keep = averaged(state, progress, settings)
+        due = progress >= settings.risk_neutral_fraction
+        outer, best, value, predicted = outer_step(
+            spec,
+            algorithm,
+            state,
+            to_keep,
+            experience.first_observations(),
+            jnp.asarray(window),
+            jnp.asarray(due),
+            jnp.asarray(judged),
+        )
+        state = eqx.tree_at(
+            lambda s: (s.outer, s.best, s.average, s.has_outer, s.spread),
+            state,
+            (
+                outer,
+                best,
+                average,
+                state.has_outer | due,
+                jnp.maximum(jnp.asarray(window.std()), 1e-6) if some_ended else state.spread,
+            ),
+            is_leaf=lambda leaf: leaf is None,  # where there is no average
+        )
+        record = {
+            "timesteps": float(state.rounds) * spec.timesteps_per_round,
+            "simulated_steps": 0,
+            "updates": float(state.rounds) * settings.updates_per_step,
+            "critic_loss": loss,
+            "quantile_loss": loss,
+            "value": float(value),
+            "predicted": float(predicted),
+            "best": float(state.best.value),
+            "mean": float(returns.mean()),
+            "spread": float(returns.std()),
+            "exploration": spec.exploration(progress),
+            "episodes": float(experience.episodes.added),
+            "episode_reward": float(rewards.mean()),
+            "episode_length": float(lengths.mean()),
+        }
+        return state, record
+
+    # --- around a run -------------------------------------------------------------------------
+
+    def fit_return_distribution(
+        self, spec: TrainSpec, algorithm: AbstractAlgorithm, state: GymState
+    ) -> tuple[GymState, int]:
+        """Nothing: the quantiles are learned together with the policy."""
+        del spec, algorithm
+        return state, 0
+
+    def resume(self, spec: TrainSpec, state: GymState, timesteps: int) -> None:
+        """Begins new episodes, whose seeds follow from the run and the number of steps."""
+        seed = episode_seed(state.key, timesteps)
+        if self._rollout is None:
+            self._rollout = VectorRollout(self.adapter, spec.settings.gamma, seed)
+        else:
+            self._rollout.reset(seed)
+        self._latest = np.full(self.adapter.num_envs, -1)
+
+    def start_over(
+        self, spec: TrainSpec, algorithm: AbstractAlgorithm, state: GymState
+    ) -> GymState:
+        """Steps and schedules from 0 again; what was learned stays."""
+        networks = state.learner.networks
+        fresh = spec.learner(algorithm).restart(networks)
+        fresh = eqx.tree_at(lambda s: s.targets, fresh, state.learner.targets)
+        average = Average(networks, np.zeros((), np.int64)) if state.average is not None else None
+        return eqx.tree_at(
+            lambda s: (s.learner, s.rounds, s.average, s.key),
+            state,
+            (fresh, np.zeros((), np.int64), average, stream(state.key, "again")),
+            is_leaf=lambda leaf: leaf is None,
+        )
+
+    def move_here(self, before: "GymBackend", state: GymState) -> GymState:
+        """A run that another backend of the same kind had, with its experience. What policies were
+        worth in the environment there means nothing here."""
+        self.experience = before.experience
+        if self.experience is not None:
+            self.experience.episodes = Ring(WINDOW, (3,), np.float64)
+        return without_values(state)
+
+    # --- checkpoints --------------------------------------------------------------------------
+
+    def to_tree(self, state: GymState) -> Any:
+        """All that a checkpoint holds."""
+        assert self.experience is not None
+        return state, self.experience.arrays()
+
+    def skeleton(self, spec: TrainSpec, algorithm: AbstractAlgorithm) -> Any:
+        """A tree like that of `to_tree`, with the right shapes; it takes no memory."""
+        state = eqx.filter_eval_shape(
+            lambda key: self._first_state(spec, algorithm, key, None), jax.random.key(0)
+        )
+        in_numpy = np.zeros((), np.int64)
+        state = eqx.tree_at(lambda s: s.rounds, state, in_numpy)
+        if state.average is not None:
+            state = eqx.tree_at(lambda s: s.average.count, state, in_numpy)
+        arrays = Experience(self.adapter.observation_size, self.num_actions, 1).arrays()
+        storage, successor, added = arrays["replay"]
+        rows = spec.gymnasium.buffer_size
+        storage, successor = jax.tree.map(
+            lambda array: np.broadcast_to(array, (rows, *array.shape[1:])), (storage, successor)
+        )
+        return state, {**arrays, "replay": (storage, successor, added)}
+
+    def from_tree(self, tree: Any) -> GymState:
+        """The run that `to_tree` took apart."""
+        state, arrays = tree
+        rows = len(arrays["replay"][1])
+        self.experience = Experience(self.adapter.observation_size, self.num_actions, rows)
+        self.experience.fill(arrays)
+        return state
+
+    # --- the environment ----------------------------------------------------------------------
+
+    @property
+    def observation_space(self) -> gym.spaces.Box:
+        """Flat observations, without the memory of rewards."""
+        flat, history = flat_space(self.env.single_observation_space), self.adapter.history
+        return append_to_box(flat, history.low, history.high)
+
+    @property
+    def shown_size(self) -> int:
+        """How many numbers the environment itself shows."""
+        return self.adapter.history.size
+
+    def flatten(self, observation: Any) -> tuple[Float[np.ndarray, "n d"], bool] | None:
+        """Observations as the environment returns them, as rows; None if they are rows already."""
+        space = self.env.single_observation_space
+        if isinstance(space, gym.spaces.Box) and len(space.shape) == 1:
+            return None
+        return None if self.adapter.history.steps else flatten_any(space, observation)
+
+    def make_env(self, render_mode: str | None = None) -> gym.Env:
+        """A new environment of the same kind."""
+        env = self.adapter.make_env(render_mode)
+        if env is None:
+            raise ValueError(
+                f"`env` must be given: {self.adapter.name} is not registered, so that no second "
+                "environment can be made."
+            )
+        return env
+
+    def wrap(self, env: Any) -> Any:
+        """With the last steps, where agents see them."""
+        return PastAware(env, self.adapter.history.steps) if self.adapter.history.steps else env
+
+    def simulate_returns(
+        self, learner: AbstractLearner, policy: BestPolicy, episodes: int, seed: int
+    ) -> Float[np.ndarray, " episodes"]:
+        """The discounted returns of a policy in new episodes."""
+        act = greedy_actions(learner, policy.networks, policy.outer)
+        adapter = self.adapter.for_evaluation(episodes)
+        try:
+            rows = VectorRollout(adapter, learner.settings.gamma, seed).play(act, episodes)
+        finally:
+            adapter.close()
+        # The first of many episodes come from all environments.
+        return np.array([row[0] for row in in_turns(rows)])
+
+    @property
+    def aligned(self) -> bool:
+        """Whether episode i of an evaluation begins with the same seed for every agent."""
+        return self.adapter.aligned

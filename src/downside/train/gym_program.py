@@ -1,0 +1,226 @@
+"""The compiled parts of training in a Gymnasium environment: acting, updates, the outer step."""
+
+import functools
+import os
+import time
+from collections.abc import Callable
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Float, Int, Key
+
+from downside.agents.algorithm import AbstractAlgorithm, OuterVariable
+from downside.agents.learner import AbstractLearner
+from downside.agents.quantile_learner import LearnerState
+from downside.agents.settings import GymnasiumSettings
+from downside.envs import Memory
+from downside.envs.rollout import VectorRollout
+from downside.train.outer import learned_outer, start_keys, start_value
+from downside.train.replay import Observed, Transition, branch_of
+from downside.train.state import BestPolicy, CommonState, TrainSpec, where
+
+_CLEARLY = 3.0
+"""Standard errors by which a policy is clearly worse than the best so far: two for the difference
+of two noisy values, and one for the luck of the best of many."""
+_SPIN_SECONDS = 5e-4
+"""How long actions are waited for in a loop, without going to sleep."""
+
+Act = Callable[[VectorRollout], Int[np.ndarray, " n"]]
+
+
+def greedy_actions(learner: AbstractLearner, networks: Any, outer: OuterVariable) -> Act:
+    """The greedy policy, for all copies of a vector environment.
+
+    It is called at every step, so what does not change is taken apart once.
+    """
+    leaves, structure = _flat((learner, networks, outer))
+    choose = _compiled_choice(structure)
+    return lambda rollout: choose_now(choose, leaves, rollout)
+
+
+def choose_now(choose: Callable[..., Any], leaves: Any, rollout: VectorRollout) -> Any:
+    """The actions for where a rollout is."""
+    memory = tuple(part.astype(np.float32) for part in rollout.memory)
+    return awaited(choose(leaves, rollout.observations, *memory, rollout.masks))
+
+
+@functools.lru_cache(maxsize=16)
+def _compiled_choice(structure: Any) -> Any:
+    @jax.jit
+    def choose(leaves: list[Array], *situation: Array) -> Array:
+        return _choose(*structure.whole(leaves), *situation)
+
+    return choose
+
+
+def _choose(
+    learner: AbstractLearner,
+    networks: Any,
+    outer: OuterVariable,
+    observations: Array,
+    accumulated: Array,
+    discount: Array,
+    masks: Array,
+) -> Array:
+    return jax.vmap(lambda x, s, c, mask: learner.act(networks, x, Memory(s, c), mask, outer))(
+        observations, accumulated, discount, masks
+    )
+
+
+class _Structure:
+    """A pytree without its arrays; hashable, so that what is compiled for it can be found again."""
+
+    def __init__(self, tree: Any, rest: Any):
+        self.tree = tree
+        self._others, self._other_tree = jax.tree.flatten(rest)
+
+    def whole(self, leaves: list[Array]) -> Any:
+        """The pytree with these arrays."""
+        rest = jax.tree.unflatten(self._other_tree, self._others)
+        return eqx.combine(jax.tree.unflatten(self.tree, leaves), rest)
+
+    def _key(self) -> tuple:
+        return self.tree, tuple(self._others), self._other_tree
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Structure) and self._key() == other._key()
+
+    def __hash__(self) -> int:
+        return hash(self._key())
+
+
+def _flat(tree: Any) -> tuple[list[Array], _Structure]:
+    arrays, rest = eqx.partition(tree, eqx.is_array)
+    leaves, structure = jax.tree.flatten(arrays)
+    return leaves, _Structure(structure, rest)
+
+
+def awaited(actions: Any) -> Int[np.ndarray, " n"]:
+    """The actions, as soon as they are computed: to fall asleep and to be woken up takes longer
+    than small networks do."""
+    end = time.perf_counter() + _SPIN_SECONDS
+    while not actions.is_ready() and time.perf_counter() < end:
+        _yield_core()
+    return np.asarray(actions)
+
+
+_yield_core = getattr(os, "sched_yield", lambda: time.sleep(0.0))
+
+
+class Round:
+    """Acting and updating within a chunk, as compiled functions of flat lists of arrays: they are
+    called at every step, and passing a list costs little."""
+
+    def __init__(self, spec: TrainSpec, algorithm: AbstractAlgorithm, state: CommonState):
+        settings = spec.settings
+        assert isinstance(settings, GymnasiumSettings)
+        _, learner_structure = _flat(state.learner)
+        _, networks_structure = _flat(state.learner.networks)
+        _, fixed_structure = _flat((algorithm, state.outer, state.spread))
+
+        def choose(leaves: tuple[list[Array], list[Array]], *situation: Array) -> Array:
+            networks = networks_structure.whole(leaves[0])
+            algorithm, outer, _ = fixed_structure.whole(leaves[1])
+            return _choose(spec.learner(algorithm), networks, outer, *situation)
+
+        def update(
+            learner_leaves: list[Array], fixed: list[Array], samples: Transition, noise: Array
+        ) -> tuple[list[Array], Array]:
+            algorithm, outer, spread = fixed_structure.whole(fixed)
+            learner = spec.learner(algorithm)
+            unit = spread if settings.normalise else jnp.ones(())
+
+            def step(
+                leaves: list[Array], batch: tuple[Transition, Array]
+            ) -> tuple[list[Array], Array]:
+                learner_state: LearnerState = learner_structure.whole(leaves)
+                samples, noise = batch
+                samples = shuffled(samples, round(settings.memory_shuffle * settings.batch_size))
+                amounts = jax.vmap(algorithm.memory_shift)(
+                    samples.memory, settings.memory_noise * unit * noise
+                )
+                transitions = jax.vmap(_branch)(samples, amounts)
+                learner_state, loss = learner.update(learner_state, transitions, outer, unit)
+                return _flat(learner_state)[0], loss
+
+            leaves, losses = jax.lax.scan(step, learner_leaves, (samples, noise))
+            return leaves, losses.mean()
+
+        # One core for the networks: the other one steps the environments.
+        options: Any = {"compiler_options": {"xla_cpu_multi_thread_eigen": False}}
+        self.choose, self.update = jax.jit(choose, **options), jax.jit(update, **options)
+        self._learner_structure = learner_structure
+        self.num_networks = len(_flat(state.learner.networks)[0])
+        """The networks are the first field of the learner's state, so their leaves come first."""
+
+    @staticmethod
+    def leaves(algorithm: AbstractAlgorithm, state: CommonState) -> tuple[list[Array], list[Array]]:
+        """The arrays of the learner's state, and those that do not change within a chunk."""
+        return _flat(state.learner)[0], _flat((algorithm, state.outer, state.spread))[0]
+
+    def learner_state(self, leaves: list[Array]) -> LearnerState:
+        """The learner's state with these arrays."""
+        return self._learner_structure.whole(leaves)
+
+
+def shuffled(samples: Transition, count: int) -> Transition:
+    """The first `count` transitions each with the memory of the one before it; samples come in no
+    order, so any two are strangers."""
+
+    def shuffle(memory: Any) -> Array:
+        return jnp.concatenate([jnp.roll(memory[:count], 1), memory[count:]])
+
+    return samples._replace(memory=Memory(*map(shuffle, samples.memory)))
+
+
+def _branch(transition: Transition, amount: Float[Array, ""]) -> Any:
+    """The transition as a learner wants it, as if `amount` more had been earned before it."""
+    transition = transition._replace(memory=transition.memory.relabel(amount))
+    after = transition.next_state
+    return branch_of(transition.state.observation, transition, after.observation, after.mask)
+
+
+@eqx.filter_jit
+def outer_step(
+    spec: TrainSpec,
+    algorithm: AbstractAlgorithm,
+    state: CommonState,
+    networks_to_keep: Any,
+    starts: Observed,
+    window: Float[Array, " n"],
+    due: Bool[Array, ""],
+    judged: Bool[Array, ""],
+) -> tuple[OuterVariable, BestPolicy, Float[Array, ""], Float[Array, ""]]:
+    """The next outer variable, the policy to keep, and the value of the present one, measured and
+    predicted.
+
+    The value is that of the last episodes (`window`), which the networks that learn have played;
+    the policy has the networks to keep, which are the same or their average.
+    """
+    settings, learner, best = spec.settings, spec.learner(algorithm), state.best
+    networks = state.learner.networks
+    chosen = _some_starts(starts, state.key)
+    value = algorithm.objective.value(window)
+    moved = learned_outer(
+        learner, networks, state.outer, state.has_outer, chosen, settings.outer_rate
+    )
+    predicted = start_value(learner, networks, chosen)(state.outer)
+    # The later policy is kept unless it is clearly worse: it has learned more, and the best of many
+    # noisy values is mostly lucky.
+    error = algorithm.objective.standard_error(window)
+    better = ~judged | (value >= best.value - _CLEARLY * error) | (not settings.keep_best)
+    # Until policies are judged the latest one is kept, at no value: any that is judged beats it.
+    # The bar is the best value so far: it must not sink with policies that came close to it.
+    bar = jnp.maximum(value, best.value) if settings.keep_best else value
+    candidate = BestPolicy(networks_to_keep, state.outer, jnp.where(judged, bar, -jnp.inf))
+    return where(due, moved, state.outer), where(better, candidate, best), value, predicted
+
+
+def _some_starts(starts: Observed, key: Key[Array, ""]) -> Observed:
+    """As many of the first observations as a JAX environment has start states."""
+    count = starts.mask.shape[0]
+    index = jax.vmap(lambda key: jax.random.randint(key, (), 0, count))(start_keys(key))
+    return Observed(starts.observation[index], starts.mask[index])

@@ -1,0 +1,71 @@
+"""The parts of the studies that can be checked without training."""
+
+import json
+
+import numpy as np
+import pytest
+
+import downside as ds
+from downside.agents import SRM, SimulatorSettings
+from downside.envs import AmericanPut
+from downside.experiments import NAMES, ablation, load, put
+from downside.experiments._rows import read_rows, values, write_about, write_rows
+from downside.train.config import resolve
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_experiment_can_be_loaded_and_has_a_main(name):
+    assert callable(load(name).main)
+
+
+def test_rows_come_back_as_they_were_written(tmp_path):
+    rows = [{"risk": "cvar(0.5)", "value": 0.25}, {"risk": "0.5*mean, twice", "value": -1.5}]
+    write_rows(tmp_path / "rows.csv", rows)
+    assert read_rows(tmp_path / "rows.csv") == [
+        {"risk": "cvar(0.5)", "value": "0.25"},
+        {"risk": "0.5*mean, twice", "value": "-1.5"},
+    ]
+    assert read_rows(tmp_path / "nothing.csv") == []
+
+
+def test_what_made_the_rows_stands_beside_them(tmp_path):
+    write_about(tmp_path / "rows.json", "downside reproduce put", seeds=[0, 1])
+    about = json.loads((tmp_path / "rows.json").read_text())
+    assert about["command"] == "downside reproduce put"
+    assert about["seeds"] == [0, 1]
+    assert about["made_with"][0]["versions"]["downside"] == ds.__version__
+
+
+def test_the_values_of_an_objective_are_those_of_its_seeds():
+    rows = [
+        {"objective": "mean", "measure": "mean", "seed": "0", "value": "1.5"},
+        {"objective": "mean", "measure": "cvar(0.5)", "seed": "0", "value": "9"},
+        {"objective": "mean", "measure": "mean", "seed": "1", "value": "2.5"},
+    ]
+    np.testing.assert_array_equal(values(rows, objective="mean", measure="mean"), [1.5, 2.5])
+
+
+@pytest.mark.parametrize("name", ablation.CHOICES)
+def test_every_choice_that_is_taken_back_is_a_setting(name):
+    changes = ablation.CHOICES[name]
+    settings = resolve(SRM, SimulatorSettings, "default", changes)
+    assert {key: getattr(settings, key) for key in changes} == changes
+
+
+def test_the_boundary_is_the_highest_price_at_which_the_agent_exercises(monkeypatch):
+    agent = ds.QRSRM(AmericanPut(periods=3), risk="cvar(0.5)", gamma=0.9)
+
+    def predict(observations):
+        # Exercises below 0.6 at the start and 0.1 more at each time; never at the last one.
+        assert (observations[:, 2] == 0.0).all()
+        assert np.allclose(observations[:, 3], 0.9 ** (3 * observations[:, 1]))
+        time = np.round(3 * observations[:, 1])
+        return ((observations[:, 0] <= 0.6 + 0.1 * time) & (time < 2)).astype(int), None
+
+    monkeypatch.setattr(agent, "predict", predict)
+    np.testing.assert_allclose(put.boundary(agent), [0.6, 0.7, np.nan], atol=1e-9)
+
+
+def test_the_middle_boundary_counts_seeds_that_never_exercise():
+    edges = np.array([[0.7, 0.8, np.nan], [0.6, np.nan, np.nan], [0.5, np.nan, 0.9]])
+    np.testing.assert_array_equal(put.median(edges), [0.6, np.nan, np.nan])

@@ -1,0 +1,149 @@
+"""PG-SRM as an agent: settings, clock, errors, resuming, files, many at once."""
+
+import jax
+import numpy as np
+import pytest
+
+import downside as ds
+from downside.agents.settings import PathwiseSettings
+from downside.envs import MeanReversion
+from downside.train.pathwise_backend import find_clock
+
+from ..agents.gambles import Rooted, Rounded, Stake, Wait
+from .tiny import ENV
+
+TINY = {
+    "hidden_sizes": (4,),
+    "batch_size": 16,
+    "outer_interval": 2,
+    "outer_episodes": 32,
+    "updates": 4,
+}
+CONTINUOUS = MeanReversion(periods=3, continuous=True)
+
+
+def weights(agent):
+    return [np.asarray(leaf) for leaf in jax.tree.leaves(agent.networks) if hasattr(leaf, "shape")]
+
+
+def assert_same(first, second):
+    for mine, theirs in zip(weights(first), weights(second), strict=True):
+        np.testing.assert_array_equal(mine, theirs)
+
+
+@pytest.mark.parametrize("env", [ENV, CONTINUOUS, Wait()], ids=["grid", "box", "unordered"])
+def test_an_agent_is_the_same_after_saving_loading_and_going_on(tmp_path, env):
+    whole = ds.PGSRM(env, risk="cvar(0.5)", **TINY).learn()
+    part = ds.PGSRM(env, risk="cvar(0.5)", **TINY)
+    for _ in part.training():
+        break
+    path = part.save(tmp_path / "part")
+    resumed = ds.load(path, env).resume()
+    assert resumed.num_timesteps == whole.num_timesteps
+    assert_same(resumed, whole)
+    np.testing.assert_array_equal(
+        resumed.simulate_returns(50, seed=3), whole.simulate_returns(50, seed=3)
+    )
+
+
+def test_steps_are_counted_those_of_learning_and_those_beside_them():
+    agent = ds.PGSRM(CONTINUOUS, risk="cvar(0.5)", **TINY).learn()
+    assert agent.settings.total_timesteps == 4 * 16 * 3
+    assert agent.num_timesteps == 4 * 16 * 3
+    # Two outer steps, random play and the first episodes, which normalise the inputs.
+    assert agent.simulated_steps == (2 * 32 + 32 + 16) * 3
+
+
+def test_agents_that_are_trained_together_are_those_trained_alone():
+    alone = ds.PGSRM(CONTINUOUS, risk="cvar(0.5)", seed=1, **TINY).learn()
+    together = ds.train_many(
+        CONTINUOUS, risks=["cvar(0.5)", "cvar(0.2)"], seeds=[1], agent=ds.PGSRM, **TINY
+    )
+    assert_same(together[0], alone)
+    batch = ds.train_many(
+        CONTINUOUS,
+        risks=["cvar(0.5)", "cvar(0.2)"],
+        seeds=[1],
+        agent=ds.PGSRM,
+        engine="vmap",
+        **TINY,
+    )
+    for mine, theirs in zip(weights(batch[0]), weights(alone), strict=True):
+        np.testing.assert_allclose(mine, theirs, rtol=1e-3, atol=1e-4)
+
+
+def test_predictions_are_points_of_the_box_and_numbers_of_discrete_actions():
+    agent = ds.PGSRM(CONTINUOUS, risk="cvar(0.5)", **TINY).learn()
+    env = agent.wrap()
+    observation, _ = env.reset(seed=0)
+    action, _ = agent.predict(observation)
+    assert env.action_space.contains(action)
+    assert agent.predict(np.stack([observation] * 3))[0].shape == (3, 1)
+    discrete = ds.PGSRM(ENV, risk="cvar(0.5)", **TINY).learn()
+    number, _ = discrete.predict(discrete.wrap().reset(seed=0)[0])
+    assert number in range(5)
+
+
+def test_actors_have_no_scores():
+    agent = ds.PGSRM(CONTINUOUS, risk="cvar(0.5)", **TINY).learn()
+    with pytest.raises(TypeError, match="PG-SRM has an actor, and no scores"):
+        agent.scores(agent.wrap().reset(seed=0)[0])
+
+
+# --- the clock --------------------------------------------------------------------------------
+
+
+def test_the_discount_so_far_tells_the_step_where_there_is_a_discount():
+    clock = find_clock(CONTINUOUS, PathwiseSettings(gamma=0.9))
+    assert clock is not None
+    assert clock.index is None
+    np.testing.assert_allclose(clock.values, [1.0, 0.9, 0.81], rtol=1e-6)
+
+
+def test_without_a_discount_the_number_that_counts_the_time_tells_the_step():
+    clock = find_clock(CONTINUOUS, PathwiseSettings(gamma=1.0))
+    assert clock is not None
+    assert clock.index == 2
+    np.testing.assert_allclose(clock.values, [0.0, 1 / 3, 2 / 3], rtol=1e-6)
+
+
+def test_long_episodes_have_one_network():
+    assert find_clock(CONTINUOUS, PathwiseSettings(step_networks=2)) is None
+    agent = ds.PGSRM(CONTINUOUS, risk="mean", step_networks=0, **TINY).learn()
+    assert agent.networks.count == 1
+    assert len(agent.simulate_returns(10, seed=0)) == 10
+
+
+# --- errors -----------------------------------------------------------------------------------
+
+
+def test_a_reward_that_has_no_derivative_by_the_action_is_refused():
+    with pytest.raises(ValueError, match="derivative by number 0 of the action is 0 everywhere"):
+        ds.PGSRM(Rounded(), risk="mean", **TINY).learn()
+
+
+def test_a_derivative_that_is_not_finite_is_refused_with_its_place():
+    with pytest.raises(ValueError, match="by number 0 of the action at step 0 is not"):
+        ds.PGSRM(Rooted(), risk="mean", **TINY).learn()
+
+
+def test_environments_that_are_not_in_jax_are_refused_with_a_remedy():
+    with pytest.raises(ValueError, match=r"must be written in JAX for PG-SRM.*ds.QRSRM"):
+        ds.PGSRM("Pendulum-v1", risk="cvar(0.2)")
+
+
+def test_the_paper_has_no_such_agent():
+    with pytest.raises(ValueError, match="`preset` must be 'default' for PG-SRM, got 'paper'"):
+        ds.PGSRM(Stake(), risk="mean", preset="paper")
+
+
+def test_settings_of_other_agents_are_named():
+    with pytest.raises(TypeError, match=r"no setting `kappa` for PG-SRM. It is for the QR agents"):
+        ds.PGSRM(Stake(), risk="mean", kappa=0.1)
+    with pytest.raises(TypeError, match=r"no setting `see_memory` for this.*It is for PG-SRM"):
+        ds.QRSRM(ENV, risk="mean", see_memory=True)
+
+
+def test_continuous_actions_are_refused_by_qr_agents_with_a_remedy():
+    with pytest.raises(ValueError, match=r"`env` must have discrete actions, got Box.*ds.PGSRM"):
+        ds.QRSRM(Stake(), risk="mean")
