@@ -6,6 +6,7 @@ JAX_IDS = {
     "downside/AmericanPut-v0": "AmericanPut",
     "downside/MeanReversion-v0": "MeanReversion",
     "downside/CliffWalk-v0": "CliffWalk",
+    "downside/GuardedMaze-v0": "GuardedMaze",
     "downside/Hedging-v0": "Hedging",
     "downside/Portfolio-v0": "Portfolio",
     "downside/MachineReplacement-v0": "MachineReplacement",
@@ -16,7 +17,11 @@ JAX_IDS = {
     "downside/DualCounterexample-v0": "DualCounterexample",
 }
 """Ids of the environments that are written in JAX, with the names of their classes."""
-LUNAR_ID = "downside/WindyLunarLander-v0"
+LANDER_IDS = {
+    "downside/WindyLunarLander-v0": "windy_lunar_lander",
+    "downside/RiskyLunarLander-v0": "risky_lunar_lander",
+}
+"""Ids of the landers, with the functions of `envs/lunar_lander.py` that make them."""
 
 
 def register_environments() -> None:
@@ -30,10 +35,11 @@ def register_environments() -> None:
                 vector_entry_point="downside.envs.gymnasium_vector_env:GymnasiumVectorEnv",
                 kwargs={"core": name},
             )
-    if LUNAR_ID not in gym.registry:
-        gym.register(
-            LUNAR_ID,
-            entry_point="downside.envs.lunar_lander:windy_lunar_lander",
-            max_episode_steps=1000,
-            reward_threshold=200,
-        )
+    for env_id, name in LANDER_IDS.items():
+        if env_id not in gym.registry:
+            gym.register(
+                env_id,
+                entry_point=f"downside.envs.lunar_lander:{name}",
+                max_episode_steps=1000,
+                reward_threshold=200,
+            )

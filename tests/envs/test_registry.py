@@ -11,6 +11,7 @@ from downside.envs import (
     CliffWalk,
     DualCounterexample,
     GamblersRuin,
+    GuardedMaze,
     GymnasiumEnv,
     GymnasiumVectorEnv,
     Hedging,
@@ -37,6 +38,7 @@ def test_all_environments_are_registered_with_a_line_about_each():
         "downside/AmericanPut-v0": AmericanPut,
         "downside/MeanReversion-v0": MeanReversion,
         "downside/CliffWalk-v0": CliffWalk,
+        "downside/GuardedMaze-v0": GuardedMaze,
         "downside/Hedging-v0": Hedging,
         "downside/Portfolio-v0": Portfolio,
         "downside/MachineReplacement-v0": MachineReplacement,
@@ -46,6 +48,7 @@ def test_all_environments_are_registered_with_a_line_about_each():
         "downside/BettingGame-v0": BettingGame,
         "downside/DualCounterexample-v0": DualCounterexample,
         "downside/WindyLunarLander-v0": None,
+        "downside/RiskyLunarLander-v0": None,
     }
     assert all(entry.description for entry in registered())
     assert all(entry.id in gym.registry for entry in registered())

@@ -7,7 +7,7 @@ import pytest
 from downside.envs import CliffWalk, GymnasiumEnv, MeanReversion, ReturnAware, TargetAware
 from tests.envs.scripted import Scripted
 
-IDS = ["AmericanPut", "MeanReversion", "CliffWalk"]
+IDS = ["AmericanPut", "MeanReversion", "CliffWalk", "GuardedMaze"]
 
 
 @pytest.mark.parametrize("name", IDS)

@@ -16,11 +16,12 @@ from downside.envs.finite_problems import (
     MachineReplacement,
     RiverSwim,
 )
+from downside.envs.guarded_maze import GuardedMaze, MazeState
 from downside.envs.gymnasium_env import GymnasiumEnv
 from downside.envs.gymnasium_vector_env import GymnasiumVectorEnv
 from downside.envs.hedging import Hedging, HedgingState
 from downside.envs.history import PastAware, VectorPastAware
-from downside.envs.lunar_lander import windy_lunar_lander
+from downside.envs.lunar_lander import RiskyLunarLander, risky_lunar_lander, windy_lunar_lander
 from downside.envs.mean_reversion import MeanReversion, TradingState
 from downside.envs.memory import (
     AbstractMemoryInput,
@@ -50,6 +51,7 @@ __all__ = [
     "DualCounterexample",
     "GamblersRuin",
     "GridState",
+    "GuardedMaze",
     "GymnasiumEnv",
     "GymnasiumVectorEnv",
     "Hedging",
@@ -57,6 +59,7 @@ __all__ = [
     "Inventory",
     "JaxMemoryAware",
     "MachineReplacement",
+    "MazeState",
     "MeanReversion",
     "Memory",
     "MemoryAware",
@@ -69,6 +72,7 @@ __all__ = [
     "Registered",
     "ReturnAware",
     "ReturnInput",
+    "RiskyLunarLander",
     "RiverSwim",
     "Step",
     "StepResult",
@@ -85,5 +89,6 @@ __all__ = [
     "check_env",
     "make_jax",
     "registered",
+    "risky_lunar_lander",
     "windy_lunar_lander",
 ]

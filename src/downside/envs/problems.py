@@ -16,14 +16,15 @@ from downside.envs.finite_problems import (
     MachineReplacement,
     RiverSwim,
 )
+from downside.envs.guarded_maze import GuardedMaze
 from downside.envs.hedging import Hedging
 from downside.envs.mean_reversion import MeanReversion
 from downside.envs.portfolio import Portfolio
 
+_SIMULATED = (AmericanPut, MeanReversion, CliffWalk, GuardedMaze, Hedging, Portfolio)
 _FINITE = (MachineReplacement, GamblersRuin, Inventory, RiverSwim, BettingGame, DualCounterexample)
 PROBLEMS: Mapping[str, type[AbstractJaxEnv]] = {
-    problem.__name__: problem
-    for problem in (AmericanPut, MeanReversion, CliffWalk, Hedging, Portfolio, *_FINITE)
+    problem.__name__: problem for problem in (*_SIMULATED, *_FINITE)
 }
 
 

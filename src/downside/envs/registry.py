@@ -8,11 +8,11 @@ from typing import Any
 import gymnasium as gym
 
 from downside._names import closest
-from downside._registration import JAX_IDS, LUNAR_ID
+from downside._registration import JAX_IDS, LANDER_IDS
 from downside.envs.core import AbstractJaxEnv
 from downside.envs.gymnasium_env import GymnasiumEnv
 from downside.envs.gymnasium_vector_env import GymnasiumVectorEnv
-from downside.envs.lunar_lander import PARAMETERS, windy_lunar_lander
+from downside.envs.lunar_lander import LANDERS
 from downside.envs.memory_env import JaxMemoryAware
 from downside.envs.problems import PROBLEMS, build
 from downside.envs.vector_wrappers import VectorMemoryAware
@@ -71,13 +71,16 @@ def registered() -> tuple[Registered, ...]:
         )
         for env_id, name in JAX_IDS.items()
     ]
-    lunar = Registered(
-        id=LUNAR_ID,
-        description=_first_line(windy_lunar_lander),
-        problem=None,
-        parameters=dict(PARAMETERS),
-    )
-    return (*ours, lunar)
+    landers = [
+        Registered(
+            id=env_id,
+            description=_first_line(LANDERS[name].make),
+            problem=None,
+            parameters=dict(LANDERS[name].parameters),
+        )
+        for env_id, name in LANDER_IDS.items()
+    ]
+    return (*ours, *landers)
 
 
 def make_jax(env: Any, **parameters: Any) -> AbstractJaxEnv | None:
@@ -117,7 +120,7 @@ def _from_id(env_id: str, parameters: dict[str, Any]) -> AbstractJaxEnv | None:
         return build(JAX_IDS[name], parameters)
     if name in gym.registry:
         return None
-    ids = (*JAX_IDS, LUNAR_ID)
+    ids = (*JAX_IDS, *LANDER_IDS)
     ours = {env_id.removeprefix("downside/").removesuffix("-v0"): env_id for env_id in ids}
     close = closest(name, (*ours.values(), *gym.registry)) or closest(name, ours)
     hint = f" Did you mean {ours.get(close, close)!r}?" if close else ""

@@ -11,6 +11,7 @@ from downside.envs.american_put import EXERCISE, AmericanPut
 from downside.envs.cliff_walk import CliffWalk
 from downside.envs.core import AbstractJaxEnv
 from downside.envs.finite_problems import AbstractTabulated
+from downside.envs.guarded_maze import GOAL, GUARDED, SIZE, WALLS, GuardedMaze
 from downside.envs.hedging import Hedging
 from downside.envs.mean_reversion import MeanReversion
 from downside.envs.memory_env import JaxMemoryAware
@@ -181,6 +182,25 @@ def _(core: CliffWalk, history: Sequence[Moment]):
     axis.plot(columns[-1], rows[-1], "o", color=_SELL, markersize=14)
     axis.set(title=f"Cliff walk: {len(cells) - 1} moves, sum of rewards {total:g}", aspect="equal")
     axis.invert_yaxis()
+    axis.set_axis_off()
+    return _pixels(figure)
+
+
+@picture.register
+def _(core: GuardedMaze, history: Sequence[Moment]):
+    del core
+    positions = np.array([moment.state.position for moment in history])
+    total = sum(moment.reward for moment in history)
+
+    figure, (axis,) = _figure(1)
+    edges = np.arange(SIZE + 1) - 0.5
+    axis.pcolormesh(edges, edges, WALLS.T, cmap=_two_colours(), edgecolors="white", linewidth=1.5)
+    for cell, name in ((GOAL, "goal"), (GUARDED, "guard")):
+        axis.text(*cell, name, ha="center", va="center", fontsize=9, color=_INK)
+    axis.plot(*positions.T, color=_PRICE, linewidth=2.0, marker=".")
+    axis.plot(*positions[-1], "o", color=_SELL, markersize=10)
+    moves = len(positions) - 1
+    axis.set(title=f"Guarded maze: {moves} moves, sum of rewards {total:.1f}", aspect="equal")
     axis.set_axis_off()
     return _pixels(figure)
 
