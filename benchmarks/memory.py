@@ -4,7 +4,7 @@
 
 Prints the resident memory every minute. The replay is full after `buffer_size` steps and lies in
 memory that is reserved from the start but only counted once it is written, so growth is judged from
-then on. The simulator itself loses 1.6 kB with each episode (docs/agents.md).
+then on. The simulator itself loses 1.6 kB with each episode (docs/explanation/agents.md).
 """
 
 import argparse

@@ -2,7 +2,7 @@
 
     python benchmarks/scale.py              # measures everything, a quarter of an hour or so
     python benchmarks/scale.py --only ratio # one part of it, of those in PARTS
-    python benchmarks/scale.py --docs       # writes what was measured into docs/growing.md
+    python benchmarks/scale.py --docs       # writes what was measured into docs/how-to/growing.md
 
 The rows go to results/scale.csv, how they were made to results/scale.json. Runs are shortened; each
 is done twice in one process, so that what is compiled is in the first only. `ratio` sets 35 agents
@@ -35,7 +35,7 @@ from downside.train.state import FIT_CHUNK
 
 ENV = "downside/MeanReversion-v0"
 ROOT = Path(__file__).parents[1]
-ROWS, PAGE = ROOT / "results" / "scale.csv", ROOT / "docs" / "growing.md"
+ROWS, PAGE = ROOT / "results" / "scale.csv", ROOT / "docs" / "how-to" / "growing.md"
 PARTS = ("agents", "quantiles", "environments", "ratio", "memory")
 RISKS = (
     "mean",
@@ -273,7 +273,7 @@ def summary(rows: list[Row], at_a_time: int) -> dict[str, float]:
 
 
 def block(rows: list[Row], about: dict[str, Any]) -> str:
-    """The measured part of docs/growing.md."""
+    """The measured part of docs/how-to/growing.md."""
     if not rows:
         return "Run it to fill in the table.\n"
     here = int(about["made_with"][-1]["cores"])
@@ -353,7 +353,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0] if __doc__ else None)
     parser.add_argument("--only", choices=PARTS, help="one part; the rows of others stay")
     parser.add_argument("--chunks", type=int, default=2, help="outer steps of a run of `ratio`")
-    parser.add_argument("--docs", action="store_true", help="only fill docs/growing.md")
+    parser.add_argument("--docs", action="store_true", help="only fill docs/how-to/growing.md")
     parser.add_argument("--tiny", action="store_true", help="see whether the script works")
     parser.add_argument("--out", type=Path, default=ROWS, help="the CSV file")
     parser.add_argument("--process", help=argparse.SUPPRESS)

@@ -1,4 +1,4 @@
-"""Makes settings.md, the reference of all settings, from the code: `python docs/settings.py`."""
+"""Makes reference/settings.md from the code: `python docs/settings.py`."""
 
 from pathlib import Path
 
@@ -13,7 +13,7 @@ from downside.agents import (
 from downside.agents.settings import docstrings
 from downside.train.config import resolve
 
-PAGE = Path(__file__).parent / "settings.md"
+PAGE = Path(__file__).parent / "reference" / "settings.md"
 TITLES = {
     Settings: "All agents",
     QuantileSettings: "QR agents",

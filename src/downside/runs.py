@@ -384,7 +384,7 @@ def import_run_environment(folder: str | Path) -> None:
     """Imports the module of a run whose environment was named with one, `module:Id-v0`.
 
     For commands, whose user has named the module when the run was trained. `ds.load` imports
-    nothing: see docs/checkpoints.md.
+    nothing: see docs/how-to/checkpoints.md.
     """
     try:
         env_id = read_run(folder)["env"].get("id")

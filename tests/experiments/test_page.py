@@ -1,4 +1,4 @@
-"""`docs/reproduction.md`: what is on it, whatever has been run."""
+"""`docs/evidence/reproduction.md`: what is on it, whatever has been run."""
 
 import json
 from pathlib import Path
@@ -48,7 +48,7 @@ def test_the_page_has_our_figures_beside_the_paper_s(tmp_path):
 
 
 def test_the_committed_page_is_that_of_the_committed_results():
-    path = ROOT / "docs" / "reproduction.md"
+    path = ROOT / "docs" / "evidence" / "reproduction.md"
     assert Page(ROOT / "results", path).text() == path.read_text(), "downside reproduce page"
 
 

@@ -160,7 +160,7 @@ def test_without_a_number_of_steps_the_settings_say_it():
 BASE = {"num_envs": 1, "update_interval": 1, "updates_per_step": 1}
 
 
-@pytest.mark.long  # docs/coming-from-sb3.md runs in every test run
+@pytest.mark.long  # docs/how-to/coming-from-sb3.md runs in every test run
 def test_a_script_for_another_library_runs(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     # --- the script, as it stands in their documentation ---------------------------------------

@@ -46,7 +46,7 @@ class SRM(AbstractQuantileAlgorithm):
     $V(x, s, c, a) = \mathbb{E}[\max_{a'} V(x', s', c', a')]$, and $h(s')$ at the end) or as the
     mean of h over learned quantiles (Algorithm 2). Outer step: h from the return at the start.
 
-    Differs: see docs/agents.md.
+    Differs: see docs/explanation/agents.md.
     """
 
     name: ClassVar[str] = "QR-SRM"

@@ -26,10 +26,11 @@ class Reproduce:
     """Its name: example1, example2; example3 (how the risk preference of a trained agent evolves);
     optimum (mean reversion solved for the paper's table); put (exercise boundaries of the American
     put); mean-reversion (the comparison of all agents); spectra (three richer measures); quantiles
-    (how many, and what they cost); lunar (the windy lunar lander); page (docs/reproduction.md, from
-    the results); all of these; frontier (from the mean to the worst tenth, and the exact optima);
-    ablation (what each of our choices adds); demo (one agent beside the optimum, in minutes);
-    tabular (five problems of the literature, published values beside the optimum)."""
+    (how many, and what they cost); lunar (the windy lunar lander); page
+    (docs/evidence/reproduction.md, from the results); all of these; frontier (from the mean to the
+    worst tenth, and the exact optima); ablation (what each of our choices adds); demo
+    (one agent beside the optimum, in minutes); tabular (five problems of the literature, published
+    values beside the optimum)."""
     seeds: tuple[int, ...] = ()
     """Seeds of the agents; five for most experiments."""
     preset: Literal["default", "paper", "both"] = "both"

@@ -1,4 +1,4 @@
-"""`docs/reproduction.md`, written from `results/`: every number beside the paper's."""
+"""`docs/evidence/reproduction.md`, written from `results/`: every number beside the paper's."""
 
 import importlib.resources
 import os
@@ -38,7 +38,7 @@ class Page:
     def text(self) -> str:
         """All of it."""
         prose = importlib.resources.files("downside.experiments") / "reproduction.md.j2"
-        docs = "" if self.path.parent.name == "docs" else self._relative(Path("docs")) + "/"
+        docs = self._relative(Path("docs")) + "/"
         template = Template(
             prose.read_text(encoding="utf-8"), undefined=StrictUndefined, keep_trailing_newline=True
         )

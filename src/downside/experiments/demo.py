@@ -19,7 +19,7 @@ from downside.train import QRSRM, Agent
 
 RISK = "cvar(0.5)"
 DISTRIBUTION_FRACTION = 0.2
-"""Twice the default, so that the learned distributions pass their check (docs/explain.md)."""
+"""Twice the default, so that the learned distributions pass their check."""
 
 
 def main(options: Options) -> bool:

@@ -1,4 +1,4 @@
-"""The page with all results: `docs/reproduction.md`, and the figures that are made from tables."""
+"""The page `docs/evidence/reproduction.md`, and the figures that are made from tables."""
 
 from pathlib import Path
 
@@ -10,7 +10,7 @@ from downside.experiments._paper import paper_table
 from downside.experiments._results import Results
 from downside.experiments._tables import terminal
 
-PAGE = Path("docs/reproduction.md")
+PAGE = Path("docs/evidence/reproduction.md")
 
 
 def main(options: Options) -> bool:

@@ -86,7 +86,9 @@ def read_study(source: str | Path | Mapping[str, Any]) -> Study:
         return _Reader(dict(source), Problems(), text).read()
     path = Path(source)
     if not path.is_file():
-        raise FileNotFoundError(f"There is no study {path}. It is a TOML file; see docs/sweeps.md.")
+        raise FileNotFoundError(
+            f"There is no study {path}. It is a TOML file; see docs/how-to/sweeps.md."
+        )
     if path.stat().st_size > _MAX_BYTES:
         raise StudyError(f"{path} has more than {_MAX_BYTES:,} bytes; it is no study.")
     try:
