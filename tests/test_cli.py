@@ -1,4 +1,5 @@
 import json
+import re
 import subprocess
 import sys
 
@@ -24,6 +25,22 @@ def test_no_name_is_cut_off_however_narrow_the_terminal(capsys, monkeypatch, wid
     assert "\N{HORIZONTAL ELLIPSIS}" not in output
     assert "exponential(4)" in output
     assert "5.5875" in output
+
+
+def test_without_arguments_the_first_commands_are_shown_and_each_exists(capsys):
+    cli.main([])
+    shown = re.findall(r"^    downside (\w+)", capsys.readouterr().out, re.MULTILINE)
+    assert shown == ["train", "report", "solve", "frontier", "explain"]
+    for command in shown:
+        with pytest.raises(SystemExit) as caught:
+            cli.main([command, "--help"])
+        assert caught.value.code == 0
+
+
+@pytest.mark.parametrize("command", [["risks"], ["envs"]])
+def test_a_list_ends_with_what_to_do_next(capsys, command):
+    cli.main(command)
+    assert capsys.readouterr().out.splitlines()[-1].startswith("Next: downside train downside/")
 
 
 def test_the_version_is_told(capsys):

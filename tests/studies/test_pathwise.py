@@ -95,8 +95,9 @@ def test_an_actor_goes_through_the_commands(capsys, tmp_path, monkeypatch):
     assert len(explained["episodes"][0][0]["action"]) == 1
     cli.main(["report", "run", "--checks", "0", "--episodes", "50", "--explained-episodes", "1"])
     assert (tmp_path / "report.html").stat().st_size > 10_000
+    capsys.readouterr()
     cli.main(["runs", ".", "--json"])
-    (row,) = json.loads(capsys.readouterr().out.partition("Report: report.html\n")[2])
+    (row,) = json.loads(capsys.readouterr().out)
     assert (row["status"], row["timesteps"]) == ("finished", 192)
 
 

@@ -44,6 +44,11 @@ def main(arguments: list[str] | None = None) -> None:
 
         print(f"downside {__version__}")  # noqa: T201
         return
+    if not arguments:
+        from downside.cli.welcome import welcome
+
+        welcome()
+        return
     if "" not in sys.path and os.getcwd() not in sys.path:
         sys.path.insert(0, "")  # as with python -m: a module here may register environments
     try:

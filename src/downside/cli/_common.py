@@ -74,6 +74,16 @@ def unknown(kind: str, name: str, known: tuple[str, ...]) -> str:
     return f"There is no {kind} {name!r}.{hint}"
 
 
+def print_next(*commands: str) -> None:
+    """Says what to do next."""
+    from rich.console import Console
+
+    console = Console(highlight=False, soft_wrap=True)
+    for number, command in enumerate(commands):
+        console.print("Next: " if number == 0 else "   or ", end="", markup=False)
+        console.print(command, style="bold", markup=False)
+
+
 def print_json(data: Any) -> None:
     """Prints data for other programs."""
     print(json.dumps(data, indent=2))  # noqa: T201

@@ -5,7 +5,13 @@ from typing import TYPE_CHECKING, Annotated, ClassVar
 
 import tyro
 
-from downside.cli._common import agent_class, as_parameters, changed_settings, print_json
+from downside.cli._common import (
+    agent_class,
+    as_parameters,
+    changed_settings,
+    print_json,
+    print_next,
+)
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -115,3 +121,4 @@ def _show(curve: "Curve", page: "Path") -> None:
     for card in cards(curve):
         console.print(f"{card['name']}: {card['value']} ({card['more']})", markup=False)
     console.print(f"Page: {page}", markup=False, soft_wrap=True)
+    print_next("open the page in a browser (--open does)")

@@ -2,7 +2,7 @@
 
 import dataclasses
 
-from downside.cli._common import print_json
+from downside.cli._common import print_json, print_next
 
 
 @dataclasses.dataclass(frozen=True)
@@ -54,6 +54,7 @@ class Risks:
             "Returns are larger-is-better; alpha is the worst share.\n"
             "From Python also ds.WeightedCVaR(levels, weights) and ds.CustomSpectrum(function)."
         )
+        print_next('downside train downside/MeanReversion-v0 --risk "0.5*mean + 0.5*cvar(20%)"')
 
 
 @dataclasses.dataclass(frozen=True)
@@ -82,3 +83,4 @@ class Envs:
             parameters = ", ".join(f"{name}={value!r}" for name, value in env.parameters.items())
             console.print(f"[bold]{env.id}[/bold]  {env.description}", highlight=False)
             console.print(f"    {parameters}\n", highlight=False)
+        print_next('downside train downside/MeanReversion-v0 --risk "cvar(0.2)"')

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import tyro
 
-from downside.cli._common import as_parameters, print_json
+from downside.cli._common import as_parameters, print_json, print_next
 
 if TYPE_CHECKING:
     from downside.exact import FiniteMDP
@@ -103,6 +103,8 @@ class Solve:
         if plan.note or plan.disagrees:
             console.print(escape(plan.note or plan.words))
         console.print(f"Written: {folder}/plan.json, {folder}/plan.png", markup=False)
+        if isinstance(problem, str):
+            print_next(f'downside train {self.env} --risk "{risk}"')
 
     def _problem(self) -> "FiniteMDP | str":
         """The problem in a file, or the environment's id."""

@@ -1,11 +1,18 @@
 """`downside train`, `evaluate`, `resume` and `runs`."""
 
 import dataclasses
+import shlex
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 import tyro
 
-from downside.cli._common import agent_class, as_parameters, changed_settings, print_json
+from downside.cli._common import (
+    agent_class,
+    as_parameters,
+    changed_settings,
+    print_json,
+    print_next,
+)
 
 if TYPE_CHECKING:
     from downside.evaluation import Evaluation
@@ -77,6 +84,9 @@ class Train:
             results.append(_show(folder, agent, evaluation, (), quiet=self.json))
         if self.json:
             print_json(results)
+        else:
+            runs = " ".join(shlex.quote(result["folder"]) for result in results)
+            print_next(f"downside report {runs} --open")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -104,6 +114,8 @@ class Resume:
         shown = _show(self.run_folder, agent, evaluation, (), quiet=self.json)
         if self.json:
             print_json(shown)
+        else:
+            print_next(f"downside report {shlex.quote(self.run_folder)} --open")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -137,6 +149,8 @@ class Evaluate:
             shown["videos"] = self._film(agent, seed)
         if self.json:
             print_json(shown)
+        else:
+            print_next(f"downside explain {shlex.quote(self.run_folder)}")
 
     def _film(self, agent: Any, seed: int) -> list[str]:
         """Writes the videos; says where unless JSON is wanted."""
@@ -201,6 +215,7 @@ class Runs:
         for run in runs:
             if run.problem is not None:
                 console.print(run.problem, markup=False, highlight=False, soft_wrap=True)
+        print_next("downside report RUN --open", "downside resume RUN")
 
 
 def _show(

@@ -76,6 +76,7 @@ class Explain:
             for line in (explanation.experience, explanation.note, verdict, f"Page: {path}"):
                 if line:
                     console.print(line, markup=False)
+            console.print(f"Next: downside report {self.run_path}", markup=False)
         _show(path, self.open)
 
 
@@ -130,6 +131,8 @@ class Report:
             console = _console()
             console.print(_table(rows))
             console.print(f"Report: {path}", markup=False)
+            if not self.open:
+                console.print("Next: open it in a browser (--open does)")
         _show(path, self.open)
 
 
