@@ -34,7 +34,7 @@ from downside._files import (
 from downside._locks import lock
 from downside.envs.registry import import_environment
 from downside.evaluation import Evaluation, evaluate
-from downside.risk import AbstractSpectralRisk, as_risk
+from downside.risk import AbstractSpectralRisk, Dial, as_risk
 from downside.train import Agent, Checkpoints, DivergenceError, EnvironmentFaultError, load
 from downside.train.log import LINES, read_lines
 from downside.train.monitor import saved_at, saved_in
@@ -53,7 +53,7 @@ def evaluation_seed(seed: int) -> int:
     return EVALUATION_SEED + seed
 
 
-def run_folder(env: str, agent: str, risk: AbstractSpectralRisk, seed: int) -> Path:
+def run_folder(env: str, agent: str, risk: AbstractSpectralRisk | Dial, seed: int) -> Path:
     """`runs/<env>__<agent>__<risk>__<seed>`, without special characters."""
     text = str(risk).replace("(", "-")
     bare = env.rpartition(":")[2].rpartition("/")[2]
@@ -143,6 +143,7 @@ def describe_run(
         "agent": agent.full_name(),
         "env": agent.env_spec.as_json(),
         "risk": str(agent.risk),
+        "dial": None if agent.family is None else str(agent.family),
         "seed": agent.seed,
         "preset": agent.preset,
         "total_timesteps": timesteps,
@@ -159,7 +160,7 @@ def check_same_run(
 ) -> dict[str, Any]:
     """The configuration in a folder; an error unless it is the run that `agent` would make."""
     about, wanted = read_run(folder), describe_run(agent, total_timesteps)
-    names = ("agent", "env", "risk", "seed", "total_timesteps")
+    names = ("agent", "env", "risk", "dial", "seed", "total_timesteps")
     pairs = {name: (about.get(name), wanted[name]) for name in names}
     before, now = about.get("settings") or {}, wanted["settings"]
     pairs |= {name: (before.get(name), now.get(name)) for name in sorted({*before, *now})}

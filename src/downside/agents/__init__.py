@@ -1,12 +1,15 @@
 """The algorithms, one file each, on shared networks, losses and settings."""
 
 from downside.agents.algorithm import (
+    AbstractActorAlgorithm,
     AbstractAlgorithm,
+    AbstractDialAlgorithm,
     AbstractQuantileAlgorithm,
     BranchedTransition,
     CandidateReturns,
     OuterVariable,
 )
+from downside.agents.dial import DialSRM
 from downside.agents.learner import AbstractLearner
 from downside.agents.memoryless import AbstractMemoryless
 from downside.agents.networks import MLP, Network
@@ -28,13 +31,16 @@ __all__ = [
     "DQN",
     "MLP",
     "SRM",
+    "AbstractActorAlgorithm",
     "AbstractAlgorithm",
+    "AbstractDialAlgorithm",
     "AbstractLearner",
     "AbstractMemoryless",
     "AbstractQuantileAlgorithm",
     "ActorSRM",
     "BranchedTransition",
     "CandidateReturns",
+    "DialSRM",
     "GymnasiumSettings",
     "ICVaR",
     "LearnerState",

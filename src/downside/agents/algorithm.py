@@ -20,13 +20,13 @@ from typing import Any, ClassVar, NamedTuple
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Array, Bool, Float, Int, Key
 
 from downside.agents.settings import Settings
 from downside.envs import AbstractMemoryInput, Memory
 from downside.envs.memory import append_memory
 from downside.ops import greedy
-from downside.risk import AbstractSpectralRisk, CVaRMixture
+from downside.risk import AbstractSpectralRisk, CVaRMixture, Dial
 
 OuterVariable = Any
 """What the outer step updates: a pytree of arrays."""
@@ -184,6 +184,67 @@ class AbstractAlgorithm(eqx.Module):
         """
         del start, start_value, rate
         return outer
+
+
+class AbstractActorAlgorithm(AbstractAlgorithm):
+    """An actor decides, and learns from whole episodes.
+
+    An episode of training may have a *position*: what it is played and judged by beside its
+    measure. None where all episodes share one measure.
+    """
+
+    @property
+    @abc.abstractmethod
+    def inputs_appended(self) -> int:
+        """How many numbers `network_input` appends to an observation."""
+
+    @abc.abstractmethod
+    def positions(self, key: Key[Array, ""], count: int, outer: OuterVariable) -> Any:
+        """Of each episode of a batch, stacked. The second half mirrors the first."""
+
+    @abc.abstractmethod
+    def batch_value(self, returns: Float[Array, " n"], positions: Any) -> Float[Array, ""]:
+        """What one update maximises, from the returns of a batch in any order."""
+
+    @abc.abstractmethod
+    def utilities(
+        self, returns: Float[Array, "n *A"], main: Float[Array, " m"], positions: Any
+    ) -> Float[Array, "n *A"]:
+        """The utility of each of some `returns`, where the policy itself has the returns `main`."""
+
+    @abc.abstractmethod
+    def measuring_positions(self, outer: OuterVariable, count: int) -> Any:
+        """Of each episode of the outer step, stacked."""
+
+    @abc.abstractmethod
+    def measured(
+        self, outer: OuterVariable, returns: Float[Array, " n"]
+    ) -> tuple[Float[Array, ""], OuterVariable]:
+        """The value of the policy and the next outer variable, from those episodes."""
+
+
+class AbstractDialAlgorithm(AbstractAlgorithm):
+    """An algorithm whose networks serve a family of measures, and stands at one of them."""
+
+    @classmethod
+    @abc.abstractmethod
+    def make_family(
+        cls, family: Dial, risk: AbstractSpectralRisk, settings: Settings
+    ) -> "AbstractDialAlgorithm":
+        """The algorithm of a family, standing at one of its measures."""
+
+    @abc.abstractmethod
+    def at(self, risk: AbstractSpectralRisk) -> "AbstractDialAlgorithm":
+        """The algorithm, standing at another measure of the family."""
+
+    @abc.abstractmethod
+    def bracket(self, outer: OuterVariable) -> tuple[float, float]:
+        """About where the target b of the present measure is, and the standard deviation of the
+        returns there."""
+
+    @abc.abstractmethod
+    def standing(self, outer: OuterVariable, target: Float[Array, ""] | float) -> OuterVariable:
+        """The outer variable with this target for the present measure."""
 
 
 class AbstractQuantileAlgorithm(AbstractAlgorithm):

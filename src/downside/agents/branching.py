@@ -57,10 +57,10 @@ def input_statistics(
 
 
 def simulate_choices(
-    learner: "PathwiseLearner", actor: Actor, key: Key[Array, ""], count: int
+    learner: "PathwiseLearner", actor: Actor, key: Key[Array, ""], positions: Any, count: int
 ) -> Episodes:
     """Episodes of the policy."""
-    return _main_episodes(learner, actor, key, count, explore=False)[0]
+    return _main_episodes(learner, actor, key, positions, count, explore=False)[0]
 
 
 def branched_loss(
@@ -69,6 +69,7 @@ def branched_loss(
     key: Key[Array, ""],
     neutral: Bool[Array, ""],
     unit: Float[Array, ""],
+    outer: Any,
 ) -> tuple[Float[Array, ""], Episodes]:
     """The squared error of the outputs as advantages, in `unit`s; with the episodes.
 
@@ -77,8 +78,9 @@ def branched_loss(
     frozen = jax.lax.stop_gradient(actor)
     horizon, groups = learner.horizon, min(learner.horizon, _TIMES)
     size = max(2, learner.settings.batch_size // groups)
+    positions = learner.algorithm.positions(key, groups * size, outer)
     episodes, states, memory, running = _main_episodes(
-        learner, frozen, key, groups * size, explore=True
+        learner, frozen, key, positions, groups * size, explore=True
     )
     # One time for each group of episodes, spread over the horizon.
     first = (jnp.arange(groups) + jax.random.uniform(stream(key, "times"))) * horizon / groups
@@ -87,11 +89,13 @@ def branched_loss(
     states, memory = jax.tree.map(lambda leaf: leaf[times, rows], (states, memory))
     share = running[times, rows] / jnp.maximum(running[times, rows].sum(), 1)
 
-    returns = _branches(learner, frozen, states, memory, running[times, rows], times, groups, key)
-    utility = learner.algorithm.closed_form(episodes.returns[::2])
-    utilities = jnp.where(neutral, returns, utility(returns)) / unit
+    returns = _branches(
+        learner, frozen, states, memory, positions, running[times, rows], times, groups, key
+    )
+    utilities = learner.algorithm.utilities(returns, episodes.returns[::2], positions)
+    utilities = jnp.where(neutral, returns, utilities) / unit
     masks = jax.vmap(learner.problem.action_mask)(states)
-    outputs = _outputs(learner, actor, states, memory, times, groups)
+    outputs = _outputs(learner, actor, states, memory, positions, times, groups)
     error = _advantages(outputs, masks) - _advantages(utilities, masks)
     return (share * (error**2).sum(axis=-1)).sum(), episodes
 
@@ -104,7 +108,13 @@ def _advantages(values: Float[Array, "n A"], masks: Bool[Array, "n A"]) -> Float
 
 
 def _main_episodes(
-    learner: "PathwiseLearner", actor: Actor, key: Key[Array, ""], count: int, *, explore: bool
+    learner: "PathwiseLearner",
+    actor: Actor,
+    key: Key[Array, ""],
+    positions: Any,
+    count: int,
+    *,
+    explore: bool,
 ) -> tuple[Episodes, Any, Memory, Bool[Array, "T n"]]:
     """Whole episodes, and the states, memories and running episodes at each time; every second one
     explores if `explore`."""
@@ -113,7 +123,7 @@ def _main_episodes(
     starts = jax.vmap(env.initial_state)(jax.random.split(stream(key, "start"), count))
 
     def act(states: Any, memory: Memory, time: Int[Array, ""]) -> tuple[Array, Any]:
-        inputs = _inputs(learner, states, memory)
+        inputs = _inputs(learner, states, memory, positions)
         outputs = jax.vmap(lambda row: actor.at_step(row, time))(inputs)
         actions = _choose(learner, states, outputs)
         if not explore:
@@ -142,6 +152,7 @@ def _branches(
     actor: Actor,
     states: Any,
     memory: Memory,
+    positions: Any,
     running: Bool[Array, " n"],
     times: Int[Array, " n"],
     groups: int,
@@ -152,9 +163,10 @@ def _branches(
     count = times.shape[0]
     repeat = lambda leaf: jnp.repeat(leaf, actions, axis=0)  # noqa: E731
     first = jnp.tile(jnp.arange(actions), count)
+    repeated = jax.tree.map(repeat, positions)
 
     def act(now: Any, memory: Memory, later: Int[Array, ""]) -> tuple[Array, None]:
-        outputs = _outputs(learner, actor, now, memory, repeat(times) + later, groups)
+        outputs = _outputs(learner, actor, now, memory, repeated, repeat(times) + later, groups)
         return jnp.where(later == 0, first, _choose(learner, now, outputs)), None
 
     final, _, _ = unroll(
@@ -172,9 +184,11 @@ def _branches(
     return final.accumulated.reshape(count, actions)
 
 
-def _inputs(learner: "PathwiseLearner", states: Any, memory: Memory) -> Float[Array, "n e"]:
+def _inputs(
+    learner: "PathwiseLearner", states: Any, memory: Memory, positions: Any
+) -> Float[Array, "n e"]:
     observations = jax.vmap(learner.env.observe)(states)
-    return jax.vmap(lambda x, m: learner.algorithm.network_input(x, m, None))(observations, memory)
+    return jax.vmap(learner.algorithm.network_input)(observations, memory, positions)
 
 
 def _outputs(
@@ -182,11 +196,12 @@ def _outputs(
     actor: Actor,
     states: Any,
     memory: Memory,
+    positions: Any,
     times: Int[Array, " n"],
     groups: int,
 ) -> Float[Array, "n A"]:
     """The outputs of the actor; the rows of each group share their time."""
-    inputs = _inputs(learner, states, memory)
+    inputs = _inputs(learner, states, memory, positions)
     grouped = inputs.reshape(groups, -1, inputs.shape[-1])
     steps = times.reshape(groups, -1)[:, 0]
     outputs = jax.vmap(lambda rows, step: jax.vmap(lambda row: actor.at_step(row, step))(rows))(

@@ -11,7 +11,7 @@ from jaxtyping import Array, Bool, Float, Int, Key
 
 from downside._random import stream
 from downside.agents.actor import ActionHead, Actor, Clock
-from downside.agents.algorithm import AbstractAlgorithm, OuterVariable
+from downside.agents.algorithm import AbstractActorAlgorithm, OuterVariable
 from downside.agents.branching import Episodes, branched_loss, input_statistics, simulate_choices
 from downside.agents.learner import AbstractLearner, Normalisation
 from downside.agents.networks import MakeTrunk
@@ -40,7 +40,7 @@ _ADAM_B2 = 0.95
 """Gradients of a tail change their size as the policy becomes cautious: forget old ones soon."""
 
 
-class ActorSRM(AbstractAlgorithm):
+class ActorSRM(AbstractActorAlgorithm):
     r"""PG-SRM: Algorithm 1 with one gradient step as its inner optimisation.
 
     Memory: (s, c). Decides: an actor network. Outer variable: h, in closed form from the sorted
@@ -81,6 +81,39 @@ class ActorSRM(AbstractAlgorithm):
         """H."""
         return outer
 
+    @property
+    def inputs_appended(self) -> int:
+        """(s, c), or nothing."""
+        return self.memory_input(None).size
+
+    def positions(self, key: Key[Array, ""], count: int, outer: OuterVariable) -> None:
+        """None: all episodes share the measure."""
+        del key, count, outer
+
+    def batch_value(self, returns: Float[Array, " n"], positions: None) -> Float[Array, ""]:
+        """The risk measure of the returns."""
+        del positions
+        return self.objective.value(jnp.sort(returns))
+
+    def utilities(
+        self, returns: Float[Array, "n *A"], main: Float[Array, " m"], positions: None
+    ) -> Float[Array, "n *A"]:
+        """H in closed form from the `main` returns."""
+        del positions
+        return self.closed_form(main)(returns)
+
+    def measuring_positions(self, outer: OuterVariable, count: int) -> None:
+        """None: all episodes share the measure."""
+        del outer, count
+
+    def measured(
+        self, outer: OuterVariable, returns: Float[Array, " n"]
+    ) -> tuple[Float[Array, ""], Utility]:
+        """The risk measure of the returns, and its h."""
+        del outer
+        ordered = jnp.sort(returns)
+        return self.objective.value(ordered), self.closed_form(ordered)
+
     def logged(self, outer: Utility) -> Mapping[str, Float[Array, ""]]:
         """The lowest and the highest bend of h."""
         knots = outer.knots
@@ -100,7 +133,7 @@ class ActorState(eqx.Module):
 class PathwiseLearner(AbstractLearner):
     """Differentiates the risk measure of simulated episodes by the weights of the actor."""
 
-    algorithm: ActorSRM
+    algorithm: AbstractActorAlgorithm
     settings: PathwiseSettings = eqx.field(static=True)
     make_trunk: MakeTrunk = eqx.field(static=True)
     env: AbstractJaxEnv
@@ -117,12 +150,18 @@ class PathwiseLearner(AbstractLearner):
     # --- networks -----------------------------------------------------------------------------
 
     def init(
-        self, key: Key[Array, ""], size: int, normalisation: Normalisation | None = None
+        self,
+        key: Key[Array, ""],
+        size: int,
+        normalisation: Normalisation | None = None,
+        outer: OuterVariable = None,
     ) -> ActorState:
         """A fresh actor, whose inputs are normalised by what its first episodes show."""
         del normalisation
         actor = Actor.make(key, self.make_trunk, size, self.head.outputs, self.clock)
-        episodes = self.simulate(actor, stream(key, "first episodes"), jnp.zeros((), bool))
+        first = stream(key, "first episodes")
+        positions = self.algorithm.positions(first, self.settings.batch_size, outer)
+        episodes = self.simulate(actor, first, jnp.zeros((), bool), positions)
         return self.restart(_normalised(actor, episodes, 1.0))
 
     def restart(self, actor: Actor) -> ActorState:
@@ -155,7 +194,12 @@ class PathwiseLearner(AbstractLearner):
     # --- updates ------------------------------------------------------------------------------
 
     def simulate(
-        self, actor: Actor, key: Key[Array, ""], rounded: Bool[Array, ""], count: int | None = None
+        self,
+        actor: Actor,
+        key: Key[Array, ""],
+        rounded: Bool[Array, ""],
+        positions: Any,
+        count: int | None = None,
     ) -> Episodes:
         """A batch of whole episodes, differentiable in the weights of the actor.
 
@@ -163,14 +207,12 @@ class PathwiseLearner(AbstractLearner):
         """
         count = self.settings.batch_size if count is None else count
         if self.head.low is None:
-            return simulate_choices(self, actor, key, count)
+            return simulate_choices(self, actor, key, positions, count)
         starts = jax.vmap(self.env.initial_state)(jax.random.split(stream(key, "start"), count))
 
         def act(states: Any, memory: Memory, time: Int[Array, ""]) -> tuple[Array, Any]:
             observations = jax.vmap(self.env.observe)(states)
-            inputs = jax.vmap(lambda x, m: self.algorithm.network_input(x, m, None))(
-                observations, memory
-            )
+            inputs = jax.vmap(self.algorithm.network_input)(observations, memory, positions)
             outputs = jax.vmap(lambda row: actor.at_step(row, time))(inputs)
             points = jax.vmap(
                 lambda output, state: self.head.legal_point(
@@ -199,16 +241,16 @@ class PathwiseLearner(AbstractLearner):
 
         Until `risk_neutral_fraction` of the run their value is the mean.
         """
-        del outer
         settings, progress = self.settings, state.updates / self.updates
+        positions = self.algorithm.positions(batch, settings.batch_size, outer)
         rounded = progress >= 1.0 - settings.rounding_fraction
         neutral = progress < settings.risk_neutral_fraction
 
         def loss(actor: Actor) -> tuple[Array, Episodes]:
             if self.head.low is None:
-                return branched_loss(self, actor, batch, neutral, unit)
-            episodes = self.simulate(actor, batch, rounded)
-            value = self.algorithm.objective.value(jnp.sort(episodes.returns))
+                return branched_loss(self, actor, batch, neutral, unit, outer)
+            episodes = self.simulate(actor, batch, rounded, positions)
+            value = self.algorithm.batch_value(episodes.returns, positions)
             value = jnp.where(neutral, episodes.returns.mean(), value)
             return _SATURATION_WEIGHT * episodes.saturation - value / unit, episodes
 

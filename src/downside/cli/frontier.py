@@ -34,8 +34,10 @@ class Frontier:
     """How many mixtures, both ends included."""
     seeds: tuple[int, ...] = (0, 1, 2)
     """Each mixture has an agent for each seed."""
-    agent: str = "qrsrm"
-    """The algorithm; it must take mixtures, as qrsrm, pgsrm and qricvar do."""
+    agent: str | None = None
+    """The algorithm; it must take mixtures, as qrsrm (the default), pgsrm and qricvar do."""
+    dial: bool = False
+    """One training for all mixtures instead of one for each: a dial; pgsrm by default."""
     preset: str = "default"
     """The settings: default or paper."""
     steps: int | None = None
@@ -72,8 +74,10 @@ class Frontier:
         from downside._locks import lock
         from downside.studies.frontiers.storage import frontier_folder, write_folder
 
-        kind, settings = agent_class(self.agent), changed_settings(self)
-        folder = Path(self.out or frontier_folder(self.env, self.agent, self.start, self.end))
+        name = self.agent or ("pgsrm" if self.dial else "qrsrm")
+        kind, settings = agent_class(name), changed_settings(self)
+        folder_name = f"{name}-dial" if self.dial else name
+        folder = Path(self.out or frontier_folder(self.env, folder_name, self.start, self.end))
         try:
             with lock(folder):
                 curve = ds.frontier(
@@ -83,6 +87,7 @@ class Frontier:
                     points=self.points,
                     seeds=self.seeds,
                     agent=kind,
+                    dial=self.dial,
                     preset=self.preset,
                     total_timesteps=self.steps,
                     episodes=self.episodes,

@@ -11,6 +11,7 @@ from downside._registration import JAX_IDS
 from downside.agents import GymnasiumSettings, PathwiseSettings, Settings, SimulatorSettings
 from downside.agents.settings import docstrings
 from downside.cli._common import agent_class
+from downside.risk import as_dial
 from downside.train.config import resolve, unknown_setting
 
 _VERSIONED = re.compile(r"[^-=].*-v\d+")
@@ -73,7 +74,9 @@ def _kind(arguments: list[str]) -> type[Settings]:
 def _agent(arguments: list[str]) -> Any:
     """The class of the agent; None if there is none of that name: the command will say so."""
     try:
-        return agent_class(_flag(arguments, "--agent", "qrsrm"))
+        return agent_class(
+            _flag(arguments, "--agent", "pgsrm" if "--dial" in arguments else "qrsrm")
+        )
     except (ValueError, TypeError, ImportError):
         return None
 
@@ -96,7 +99,10 @@ def _defaults(kind: type[Settings], arguments: list[str]) -> Settings:
     agent = _agent(arguments)
     try:
         assert agent is not None
-        return resolve(agent.algorithm_class, kind, _flag(arguments, "--preset", "default"), {})
+        is_dial = "--dial" in arguments or as_dial(_flag(arguments, "--risk", "")) is not None
+        algorithm = agent.dial_algorithm if is_dial else agent.algorithm_class
+        assert algorithm is not None
+        return resolve(algorithm, kind, _flag(arguments, "--preset", "default"), {})
     except (AssertionError, ValueError, TypeError):  # the command itself will say what is wrong
         return kind()
 

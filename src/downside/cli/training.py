@@ -67,7 +67,9 @@ class Train:
                 env_kwargs=as_parameters(self.params),
                 **settings,
             )
-            folder = run_folder(self.env, type(agent).__name__.lower(), agent.risk, seed)
+            folder = run_folder(
+                self.env, type(agent).__name__.lower(), agent.family or agent.risk, seed
+            )
             if self.out is not None:
                 folder = Path(self.out) / str(seed) if len(self.seeds) > 1 else Path(self.out)
             try:

@@ -2,7 +2,7 @@
 
 import dataclasses
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -30,7 +30,7 @@ from downside.explanation.sources import (
     learned_start,
 )
 from downside.explanation.trajectory import Action, TimeStep
-from downside.risk import Distribution
+from downside.risk import AbstractSpectralRisk, Distribution
 from downside.train import Agent
 from downside.train.jax_backend import GreedyPolicy
 
@@ -54,6 +54,7 @@ def explain(
     checks: int = 500,
     returns: str | None = None,
     label: str | None = None,
+    changes: Mapping[int, AbstractSpectralRisk | str] | None = None,
 ) -> Explanation:
     """Explains what a policy optimises at every step of an episode (Theorem 2), with checks.
 
@@ -70,10 +71,20 @@ def explain(
             "exact": the plan of a finite problem. By default the truest of these that there is, in
             this order from the right.
         label: its name; by default a description.
+        changes: of a dial, measures that it is turned to on the way, by step; what was earned so
+            far stays. `{3: "cvar(0.05)"}` is the policy of the agent until step 3, and that of
+            `agent.at("cvar(0.05)")` from there. There are no checks then.
     """
     episodes = whole_number(episodes, "episodes")
     checks = whole_number(checks, "checks", least=0)
     episode_seed = whole_number(episode_seed, "episode_seed", least=0)
+    if changes:
+        from downside.explanation.turning import explain_turned  # it explains each part with this
+
+        if not isinstance(subject, Agent):
+            raise TypeError(f"`changes` must be left out for a plan, got {dict(changes)!r}.")
+        seeds = range(episode_seed, episode_seed + episodes)
+        return explain_turned(subject, env, changes, seeds, label)
     source = make_source(subject, env, returns=returns, label=label)
     trajectories = source.trajectories(range(episode_seed, episode_seed + episodes))
     checked = _checked_trajectories(source, checks)
@@ -86,7 +97,7 @@ def explain(
         kind=source.kind,
         start=start,
         episodes=tuple(
-            Episode(seed=episode_seed + i, steps=_explained(source, start, steps))
+            Episode(seed=episode_seed + i, steps=explained_steps(source, start, steps))
             for i, steps in enumerate(trajectories)
         ),
         calibration=_checks(source, checked, start) if checked else None,
@@ -185,7 +196,7 @@ def _checks(
     return dataclasses.replace(checks, choices=choices)
 
 
-def _explained(
+def explained_steps(
     source: AbstractSource, start: Distribution, steps: list[TimeStep]
 ) -> tuple[ExplainedStep, ...]:
     """Every step of an episode, with what the policy optimises there."""

@@ -21,6 +21,7 @@ from downside.explanation.trajectory import (
     Action,
     TimeStep,
     legal_actions,
+    plain_action,
     record_trajectories,
     simulate_trajectories,
 )
@@ -89,9 +90,9 @@ class SimulatedSource(AbstractSource):
     def trajectories(self, seeds: Sequence[int]) -> list[list[TimeStep]]:
         """Episodes of the policy."""
         return record_trajectories(
-            self._copies[: len(seeds)],
+            self.copies(len(seeds)),
             seeds,
-            self._act,
+            self.act,
             lambda env, _: jax.device_get(env.unwrapped.state),  # pyright: ignore
             gamma=self.gamma,
             appended=0,
@@ -104,11 +105,26 @@ class SimulatedSource(AbstractSource):
         key, count = jax.random.key(seeds[0]), len(seeds)
         return simulate_trajectories(self._env, self._policy, key, count, gamma=self.gamma)
 
-    def _act(self, now: Now, states: list[Any]) -> np.ndarray:
+    def copies(self, count: int) -> list[GymnasiumEnv]:
+        """Environments to play so many episodes in, at most `JAX_COPIES`."""
+        return self._copies[:count]
+
+    def act(self, now: Now, states: list[Any]) -> np.ndarray:
+        """The actions of the policy."""
         rows = np.minimum(np.arange(JAX_COPIES), len(states) - 1)  # one shape is compiled
         memory = Memory(*(jnp.asarray(values[rows], float) for values in now.memory))
         stacked = _stack([states[row] for row in rows])
         return np.asarray(_actions(self._env, self._policy, stacked, memory))[: len(states)]
+
+    def action_at(self, step: TimeStep) -> Action:
+        """What the policy does at a step, which may be that of another policy."""
+        states = _stack([step.state] * JAX_COPIES)
+        memory = Memory(
+            jnp.full(JAX_COPIES, step.accumulated, float),
+            jnp.full(JAX_COPIES, step.discount_so_far, float),
+        )
+        actions = np.asarray(_actions(self._env, self._policy, states, memory))
+        return plain_action(actions[0].tolist())
 
     def start_returns(self, first: Sequence[TimeStep]) -> Distribution:
         """Of many episodes; very many are summarised by equally likely quantiles."""

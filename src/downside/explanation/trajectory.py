@@ -109,7 +109,7 @@ class _Recorder:
                     observation=flat[: flat.size - self._appended],
                     accumulated=float(now.memory.accumulated[i]),
                     discount_so_far=float(now.memory.discount_so_far[i]),
-                    action=None if now.terminated[i] else _plain(actions[i]),
+                    action=None if now.terminated[i] else plain_action(actions[i]),
                     reward=None,
                     legal=None if now.masks is None else now.masks[i],
                     state=self._states[i],
@@ -143,7 +143,7 @@ def simulate_trajectories(
                     observation=np.asarray(observations[last, i], dtype=float),
                     accumulated=float(now[0]),
                     discount_so_far=float(now[1]),
-                    action=None if over else _plain(actions[time, i].tolist()),
+                    action=None if over else plain_action(actions[time, i].tolist()),
                     reward=None,
                     legal=masks[last, i] if env.num_actions else None,
                     state=jax.tree.map(lambda leaf, t=last, i=i: leaf[t, i], states),
@@ -186,6 +186,6 @@ def legal_actions(
     return clip(actions, *jax.vmap(env.action_bounds)(states))
 
 
-def _plain(action: Any) -> Action:
+def plain_action(action: Any) -> Action:
     """An action in plain types."""
     return action if isinstance(action, int) else tuple(np.asarray(action, float).tolist())

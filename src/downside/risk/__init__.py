@@ -3,6 +3,7 @@
 from downside.risk.base import AbstractSpectralRisk, Mixture
 from downside.risk.combination import WeightedSum
 from downside.risk.custom import CustomSpectrum
+from downside.risk.dial import Dial, Member, as_dial
 from downside.risk.distribution import Distribution, as_distribution, point_masses
 from downside.risk.measures import CVaR, DualPower, Exponential, Mean, WeightedCVaR
 from downside.risk.mixture import CVaRMixture
@@ -15,16 +16,19 @@ __all__ = [
     "CVaR",
     "CVaRMixture",
     "CustomSpectrum",
+    "Dial",
     "Distribution",
     "DualPower",
     "Exponential",
     "Mean",
+    "Member",
     "Mixture",
     "RiskEntry",
     "RiskSyntaxError",
     "Utility",
     "WeightedCVaR",
     "WeightedSum",
+    "as_dial",
     "as_distribution",
     "as_risk",
     "entries",

@@ -12,6 +12,7 @@ from jaxtyping import Float
 
 from downside.agents import (
     AbstractAlgorithm,
+    AbstractDialAlgorithm,
     GymnasiumSettings,
     OuterVariable,
     QuantileSettings,
@@ -20,9 +21,10 @@ from downside.agents import (
 from downside.agents.networks import make_trunk
 from downside.envs import AbstractJaxEnv, make_jax
 from downside.envs.env_spec import EnvSpec
-from downside.risk import AbstractSpectralRisk, Utility, as_risk
+from downside.risk import AbstractSpectralRisk, Dial, Utility, as_dial, as_risk
 from downside.train import checkpoint
 from downside.train.config import check_timesteps, environment, resolve
+from downside.train.dial import FoundTarget, turned
 from downside.train.driver import Backend, Driver, untrained
 from downside.train.gym_backend import GymBackend
 from downside.train.jax_backend import AbstractJaxBackend, JaxBackend
@@ -39,7 +41,8 @@ class Agent:
         policy: "MlpPolicy", which has no effect; or the environment, as below.
         env: any Gymnasium environment: its id, the environment, or a vector environment. One that
             is written in JAX (`downside envs` lists ours) is trained in one compiled program.
-        risk: the measure to optimise, or its text.
+        risk: the measure to optimise, or its text. Or "dial", or a `ds.Dial`: a family of measures,
+            for agents that have `dial_algorithm`; see `at`.
         preset: "default", or "paper" for the settings of the paper.
         seed: of everything random. The same seed gives the same agent.
         env_kwargs: with an id, the parameters of the environment.
@@ -53,8 +56,10 @@ class Agent:
     environment steps that were lived through and those that were simulated beside them.
     """
 
-    algorithm_class: ClassVar[type[AbstractAlgorithm]]
+    algorithm_class: type[AbstractAlgorithm]
     """Which algorithm it is."""
+    dial_algorithm: ClassVar[type[AbstractDialAlgorithm] | None] = None
+    """The algorithm for a family of measures; None if there is none."""
     jax_backend: ClassVar[type[AbstractJaxBackend]] = JaxBackend
     """How it learns in environments written in JAX."""
     gym_backend: ClassVar[type[GymBackend] | None] = GymBackend
@@ -77,7 +82,7 @@ class Agent:
         policy: Any = None,
         env: "AbstractJaxEnv | gym.Env | gym.vector.VectorEnv | str | None" = None,
         *,
-        risk: AbstractSpectralRisk | str | None = None,
+        risk: AbstractSpectralRisk | Dial | str | None = None,
         preset: str = "default",
         seed: int | None = 0,
         env_kwargs: Mapping[str, Any] | None = None,
@@ -96,8 +101,23 @@ class Agent:
                 f"{type(self).__name__} needs a `risk`, for example risk='cvar(0.2)'. "
                 "`downside risks` lists the measures; for the mean alone use QRDQN."
             )
-        self.risk: AbstractSpectralRisk = as_risk(risk)
+        self.family: Dial | None = as_dial(risk)
+        """The measures that the agent learns for, if it is a dial."""
+        self.risk: AbstractSpectralRisk
+        """The measure; of a dial, the one where it stands."""
+        if self.family is None:
+            assert not isinstance(risk, Dial)
+            self.risk = as_risk(risk)
+        elif self.dial_algorithm is not None:
+            self.risk, self.algorithm_class = self.family.start, self.dial_algorithm
+        else:
+            raise ValueError(
+                f"`risk` must be one measure for {type(self).__name__}, got {str(risk)!r}. A dial "
+                "needs an actor: use ds.PGSRM, or train an agent for each measure (ds.frontier)."
+            )
         self.algorithm_class.check(self.risk)
+        self.targets: dict[str, FoundTarget] = {}
+        """Of a dial, what `at` has found, by measure."""
         self.seed, self.preset = int(seed), preset
         self.tensorboard_log, self.verbose = tensorboard_log, int(verbose)
         self.env_spec = EnvSpec.of(env, env_kwargs)
@@ -110,12 +130,18 @@ class Agent:
         )
         self._driver = Driver(
             backend,
-            self.algorithm_class.make(self.risk, self.settings),
+            self._make_algorithm(),
             self.settings,
             trunk,
             self.seed,
         )
         self._generator = np.random.default_rng(self.seed)
+
+    def _make_algorithm(self) -> AbstractAlgorithm:
+        if self.family is None:
+            return self.algorithm_class.make(self.risk, self.settings)
+        assert self.dial_algorithm is not None
+        return self.dial_algorithm.make_family(self.family, self.risk, self.settings)
 
     def _make_backend(
         self,
@@ -292,6 +318,41 @@ class Agent:
         driver = self._driver
         return Policy(driver.planned().learner(driver.algorithm), self._best, driver.backend)
 
+    def at(self, risk: AbstractSpectralRisk | str) -> "Agent":
+        """Of a dial, the agent for one of its measures: it acts, can be evaluated, explained and
+        saved like any other.
+
+        The first time, the target b of the measure is searched in simulated episodes, the same
+        ones for every measure; it is kept with the agent and in its checkpoint. What an agent
+        remembers of an episode does not depend on its measure, so that observations of `wrap` may
+        go to another measure's agent in the middle of an episode.
+
+        Arguments:
+            risk: a measure of the family, or its text: `mean`, `cvar(0.05)`,
+                `0.5*mean + 0.5*cvar(0.05)`.
+        """
+        return turned(self, risk)
+
+    def frontier(
+        self,
+        points: int = 9,
+        *,
+        start: AbstractSpectralRisk | str = "mean",
+        end: AbstractSpectralRisk | str = "cvar(0.1)",
+        **options: Any,
+    ) -> Any:
+        """Of a dial, what more of one measure costs in the other: a `ds.Frontier` of one training.
+
+        Arguments:
+            points: how many mixtures of `start` and `end`, both included.
+            start: the measure at one end.
+            end: the measure at the other end.
+            **options: `episodes`, `exact`, `confidence` and `progress_bar`, as for `ds.frontier`.
+        """
+        import downside
+
+        return downside.frontier(self, points=points, start=start, end=end, **options)
+
     def predict(
         self,
         observation: Any,
@@ -387,7 +448,7 @@ class Agent:
         driver = self._driver
         if driver.state is None or driver.spec is None:
             raise untrained()
-        about = {
+        about: dict[str, Any] = {
             "agent": self.full_name(),
             "env": self.env_spec.as_json(),
             "risk": str(self.risk),
@@ -402,6 +463,13 @@ class Agent:
                 name: importlib.metadata.version(name) for name in ("downside", "jax", "equinox")
             },
         }
+        if self.family is not None:
+            targets = {measure: list(target) for measure, target in self.targets.items()}
+            about["dial"] = {
+                "levels": list(self.family.levels),
+                "start": str(self.family.start),
+                "targets": targets,
+            }
         return checkpoint.write(
             path, checkpoint.to_arrays(driver.backend.to_tree(driver.state)), about
         )

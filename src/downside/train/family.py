@@ -1,6 +1,6 @@
 """The public agents of the family, each one algorithm."""
 
-from downside.agents import DQN, SRM, ActorSRM, ICVaR, StaticCVaR
+from downside.agents import DQN, SRM, ActorSRM, DialSRM, ICVaR, StaticCVaR
 from downside.train.agent import Agent
 from downside.train.pathwise_backend import PathwiseBackend
 
@@ -37,5 +37,6 @@ class PGSRM(Agent):
     """
 
     algorithm_class = ActorSRM
+    dial_algorithm = DialSRM
     jax_backend = PathwiseBackend
     gym_backend = None

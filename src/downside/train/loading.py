@@ -13,12 +13,13 @@ import gymnasium as gym
 from downside._registration import JAX_IDS
 from downside.agents import AbstractAlgorithm, Settings
 from downside.envs.registry import EnvironmentNotFoundError
-from downside.risk import AbstractSpectralRisk, RiskSyntaxError, parse
+from downside.risk import AbstractSpectralRisk, Dial, RiskSyntaxError, as_risk, parse
 from downside.train import family  # noqa: F401  (defines the public agents)
 from downside.train.agent import Agent
 from downside.train.checkpoint import CheckpointError, MissingPartError, from_arrays, read
+from downside.train.dial import FoundTarget, stand
 from downside.train.monitor import saved_in
-from downside.train.schema import MAX_GYMNASIUM_ENVS
+from downside.train.schema import MAX_GYMNASIUM_ENVS, check_dial
 
 _MAX_SIZE = 10_000_000
 """Of an environment of ours that is made because a file says so."""
@@ -73,6 +74,10 @@ def _load_file(
         driver.spec = dataclasses.replace(driver.new_spec(1), chunks=about["chunks"])
         skeleton = driver.backend.skeleton(driver.spec, driver.algorithm)
         driver.state = driver.backend.from_tree(from_arrays(skeleton, arrays, str(path)))
+        if agent.family is not None:
+            stand(agent, parse(about["risk"]) if risk is None else as_risk(risk))
+            targets = about["dial"]["targets"]
+            agent.targets = {name: FoundTarget(*numbers) for name, numbers in targets.items()}
     except CheckpointError:
         raise
     except Exception as error:  # settings that fit no memory, or not each other
@@ -108,12 +113,21 @@ def _class(name: str, path: str | Path) -> type[Agent]:
     )
 
 
+def _dial(about: Any, path: str | Path) -> Dial:
+    """The family of a dial."""
+    try:
+        check_dial(about, "dial")
+        return Dial(about["levels"], about["start"])
+    except ValueError as error:
+        raise CheckpointError(f"{path} holds a dial that is none: {error}") from error
+
+
 def _make(
     kind: type[Agent],
     path: str | Path,
     env: Any,
     about: dict[str, Any],
-    risk: AbstractSpectralRisk | str | None,
+    risk: AbstractSpectralRisk | Dial | str | None,
     network: Any,
 ) -> Agent:
     """An untrained agent with what the checkpoint says."""
@@ -148,6 +162,8 @@ def _make(
                 f"`risk` must be given: {path} was trained for {about['risk'][:200]}, which no "
                 "text makes again."
             ) from error
+    if "dial" in about:
+        risk = _dial(about["dial"], path)
     try:
         if isinstance(env, str) and spec["num_envs"] is not None and parameters is not None:
             env, parameters = _vector(spec), None

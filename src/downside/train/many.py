@@ -22,6 +22,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from downside._machine import cores
+from downside.agents import AbstractAlgorithm
 from downside.envs import AbstractJaxEnv, make_jax
 from downside.envs.env_spec import EnvSpec
 from downside.risk import AbstractSpectralRisk
@@ -284,6 +285,13 @@ def _levels(agent: Agent) -> int:
     return agent._driver.algorithm.objective.levels.shape[0]
 
 
+def _algorithm(agent: Agent, levels: int) -> AbstractAlgorithm:
+    """The agent's algorithm, with its measure in as many numbers as the others have."""
+    if agent.family is not None:  # a dial has one level wherever it stands
+        return agent._driver.algorithm
+    return agent.algorithm_class.make(agent.risk, agent.settings, levels)
+
+
 # --- one batch --------------------------------------------------------------------------------
 
 
@@ -329,9 +337,7 @@ def _train(
     `bad` receives the runs that diverged, as they were one chunk earlier. In the batch they go on,
     because its shape stays, but their results are dropped.
     """
-    algorithms = _stack(
-        [agent.algorithm_class.make(agent.risk, agent.settings, levels) for agent in agents]
-    )
+    algorithms = _stack([_algorithm(agent, levels) for agent in agents])
     keys = jnp.stack([jax.random.key(agent.seed) for agent in agents])
     clocks = [Clock([]) for _ in agents]
     backend = agents[0]._driver.backend

@@ -14,9 +14,9 @@ from jaxtyping import Array, Float, Int, Key
 
 from downside._random import stream
 from downside.agents.actor import ActionHead, Actor, Clock
-from downside.agents.algorithm import AbstractAlgorithm
+from downside.agents.algorithm import AbstractActorAlgorithm, AbstractAlgorithm, OuterVariable
 from downside.agents.networks import MakeTrunk
-from downside.agents.pgsrm import ActorSRM, ActorState, PathwiseLearner
+from downside.agents.pgsrm import ActorState, PathwiseLearner
 from downside.agents.settings import PathwiseSettings
 from downside.envs import AbstractJaxEnv
 from downside.envs.rollout import random_episodes
@@ -62,7 +62,7 @@ class PathwiseSpec(eqx.Module):
 
     def learner(self, algorithm: AbstractAlgorithm) -> PathwiseLearner:
         """The learner, with schedules of the length of the run."""
-        assert isinstance(algorithm, ActorSRM)
+        assert isinstance(algorithm, AbstractActorAlgorithm)
         head, simulated = ActionHead.of(self.env)
         return PathwiseLearner(
             algorithm,
@@ -97,11 +97,10 @@ class PathwiseMetrics(NamedTuple):
 
 @compiled
 def init(
-    spec: PathwiseSpec, algorithm: ActorSRM, key: Key[Array, ""]
+    spec: PathwiseSpec, algorithm: AbstractActorAlgorithm, key: Key[Array, ""]
 ) -> tuple[PathwiseState, Int[Array, ""]]:
     """A run that has learned nothing yet, and the steps that were simulated for it."""
     learner = spec.learner(algorithm)
-    state = learner.init(stream(key, "networks"), input_size(spec, algorithm))
     random_play = random_episodes(
         spec.env,
         stream(key, "random play"),
@@ -111,6 +110,8 @@ def init(
     )
     returns = random_play.memory.accumulated
     outer = algorithm.initial_outer(returns)
+    size = input_size(spec, algorithm)
+    state = learner.init(stream(key, "networks"), size, outer=outer)
     run = PathwiseState(
         learner=state,
         outer=outer,
@@ -123,25 +124,25 @@ def init(
     return jax.tree.map(strong, run), simulated
 
 
-def input_size(spec: PathwiseSpec, algorithm: ActorSRM) -> int:
+def input_size(spec: PathwiseSpec, algorithm: AbstractActorAlgorithm) -> int:
     """How many numbers the actor sees."""
-    return spec.env.observation_space.shape[0] + algorithm.memory_input(None).size
+    return spec.env.observation_space.shape[0] + algorithm.inputs_appended
 
 
 @compiled
 def chunk(
-    spec: PathwiseSpec, algorithm: ActorSRM, state: PathwiseState
+    spec: PathwiseSpec, algorithm: AbstractActorAlgorithm, state: PathwiseState
 ) -> tuple[PathwiseState, PathwiseMetrics]:
     """From one outer step to the next."""
     settings, learner = spec.settings, spec.learner(algorithm)
 
     def step(actor: ActorState, _: None) -> tuple[ActorState, Array]:
         key = stream(state.key, "update", actor.updates)
-        return learner.update(actor, key, None, state.spread)
+        return learner.update(actor, key, state.outer, state.spread)
 
     trained, losses = scan(step, state.learner, None, settings.outer_interval)
-    returns = jnp.sort(_measure(spec, learner, trained.average, state.key))
-    value, outer = algorithm.objective.value(returns), algorithm.closed_form(returns)
+    returns = _measure(spec, learner, trained.average, state.outer, state.key)
+    value, outer = algorithm.measured(state.outer, returns)
     candidate = BestPolicy(trained.average, outer, value)
     best = candidate
     if settings.keep_best:
@@ -178,10 +179,15 @@ def record(spec: PathwiseSpec, metrics: PathwiseMetrics) -> dict[str, float]:
 
 
 def _measure(
-    spec: PathwiseSpec, learner: PathwiseLearner, actor: Actor, key: Key[Array, ""]
+    spec: PathwiseSpec,
+    learner: PathwiseLearner,
+    actor: Actor,
+    outer: OuterVariable,
+    key: Key[Array, ""],
 ) -> Float[Array, " n"]:
     """The returns of the policy in episodes that nothing is learned from: the same at every outer
     step, so that policies are compared under equal noise."""
     count = spec.settings.outer_episodes
     rounded = jnp.ones((), bool)
-    return learner.simulate(actor, stream(key, "measure"), rounded, count).returns
+    positions = learner.algorithm.measuring_positions(outer, count)
+    return learner.simulate(actor, stream(key, "measure"), rounded, positions, count).returns

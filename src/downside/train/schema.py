@@ -209,6 +209,17 @@ _HEADER = table(
 )
 
 
+check_dial = table(
+    {
+        "levels": sequence(number, 2),
+        "start": text(1_000),
+        "targets": table({}, sequence(number, 2), most=10_000),
+    }
+)
+"""What a checkpoint says of a dial: its levels, and the target and value of each measure where it
+has stood."""
+
+
 def check_header(header: Any) -> None:
     """Raises `SchemaError` unless it is the header of a checkpoint."""
     _HEADER(header, "")

@@ -10,7 +10,7 @@ import pytest
 import downside as ds
 from downside.envs import ReturnAware
 from downside.studies.engines import in_process
-from downside.studies.frontiers import train
+from downside.studies.frontiers import optima as exact
 from downside.studies.frontiers.storage import frontier_folder, write_folder
 
 from ...reporting.samples import walk_mdp
@@ -82,7 +82,7 @@ def test_no_policy_is_beyond_the_exact_frontier(curve):
 
 def test_what_is_finished_is_not_trained_again(curve, folder, trained, monkeypatch):
     monkeypatch.setattr(
-        train, "solve", lambda *_, **__: pytest.fail("the optima are in exact.json")
+        exact, "solve", lambda *_, **__: pytest.fail("the optima are in exact.json")
     )
     again = ds.frontier(ENV, points=3, folder=folder, **ASKED)
     assert trained == []
@@ -154,12 +154,12 @@ def test_measures_that_print_alike_have_each_its_own_optimum(monkeypatch):
     first, second = (ds.CustomSpectrum(lambda u, k=k: (1 - u) ** k) for k in (1, 2))
     returns = [0.0, 1.0]
     monkeypatch.setattr(
-        train,
+        exact,
         "solve",
         lambda _, risk, **__: SimpleNamespace(value=float(risk(returns)), returns=returns),
     )
     agent = ds.QRSRM(ENV, risk="mean", **TINY)
-    optima = train.exact_optima(agent, [first, second], (first, second), None, False)
+    optima = exact.exact_optima(agent, [first, second], (first, second), None, False)
     np.testing.assert_allclose([one.value for one in optima], [1 / 4, 1 / 8], atol=1e-6)
 
 

@@ -452,7 +452,7 @@
         view.svg.append(target);
       });
     });
-    const names = [["trained, with its interval; small: weight of " + curve.end, 1], ["chosen", 0]];
+    const names = [["achieved, with its interval; small: weight of " + curve.end, 1], ["chosen", 0]];
     if (exact.length) names.push(["exact optimum of the same mixtures", 2]);
     if (points.some((one) => one.knee)) names.push(["ring: the knee", 4]);
     legend(find("curve-legend"), names);
@@ -460,7 +460,7 @@
   };
   const showChosen = () => {
     const one = curve.points[at.agent], section = sections[at.agent], first = sections[0], last = sections[sections.length - 1];
-    const rows = [["trained for", one.risk], [curve.start, around(one.start, one.start_low, one.start_high)], [curve.end, around(one.end, one.end_low, one.end_high)]];
+    const rows = [[curve.dial ? "set to" : "trained for", one.risk], [curve.start, around(one.start, one.start_low, one.start_high)], [curve.end, around(one.end, one.end_low, one.end_high)]];
     rows.push(["own value", around(one.own, one.own_low, one.own_high)]);
     if (one.optimum !== null) rows.push(["best possible", say(one.optimum)], ["short of it", say(one.gap)]);
     rows.push(["own value of each seed", one.seeds.own.map(say).join(", ")], ["shown below: seed", String(one.seed)]);
@@ -488,9 +488,59 @@
         view.svg.append(make("path", { d: line(top, view), stroke: colour, "stroke-width": 1.6, fill: "none" }));
       });
     });
-    legend(find("chosen-legend"), [[`trained for ${curve.start}`, 3], [`trained for ${curve.end}`, 2]]);
+    legend(find("chosen-legend"), [[curve.start, 3], [curve.end, 2]]);
   };
-  const showFrontier = () => { if (curve) { showCurve(); showChosen(); } };
+  // What the policy does by step: bands of a continuous or ordered action, shares of unordered ones.
+  const showDeeds = () => {
+    if (!curve.deeds) return;
+    const { times, quantiles, quantileNames, shares, shareNames, worst, episodes } = curve.deeds[at.agent];
+    const across = [times[0] - 0.5, times[times.length - 1] + 0.5];
+    const all = (pick) => curve.deeds.flatMap((one) => pick(one));
+    if (quantiles) {
+      const range = padded(all((one) => one.quantiles.flat(2)), 0.06);
+      const label = `Action by step: median ${quantiles.map((rows, i) => `${quantileNames[i]} ${rows.map((row) => say(row[2])).join(", ")}`).join("; ")}.`;
+      chart("deeds", { x: across, y: range, xName: "step", whole: true, label }, (view) => quantiles.forEach((rows, i) => {
+        const colour = `c${(i + 1) % FEW}`;
+        for (const [low, high, opacity] of [[0, 4, 0.16], [1, 3, 0.3]]) {
+          const outline = [...rows.map((row, j) => [times[j], row[high]]), ...rows.map((row, j) => [times[j], row[low]]).reverse()];
+          view.svg.append(make("path", { d: line(outline, view) + "Z", class: "mark " + colour, opacity }));
+        }
+        view.svg.append(make("path", { d: line(rows.map((row, j) => [times[j], row[2]]), view), class: "trace " + colour, "stroke-width": 2.2 }));
+      }));
+      legend(find("deeds-legend"), quantileNames.map((name, i) => [name, i + 1]));
+      find("deeds-hint").textContent = `Line: the median action. Dark: half of ${episodes.toLocaleString("en")} episodes; light: nine in ten.`;
+    } else {
+      const label = `Share of each action by step: ${shareNames.map((name, i) => `${name} ${shares.map((row) => percent(row[i])).join(", ")}`).join("; ")}.`;
+      chart("deeds", { x: across, y: [0, 1.02], yTicks: [0, 0.5, 1], yText: percent, xName: "step", whole: true, bare: true, label }, (view) => shares.forEach((row, j) => {
+        const wide = Math.max(1.5, (view.X(1) - view.X(0)) * 0.78 * (times.length > 1 ? times[1] - times[0] : 1));
+        let bottom = 0;
+        row.forEach((share, i) => {
+          view.svg.append(make("rect", { class: "mark c" + (i % FEW), x: view.X(times[j]) - wide / 2, width: wide, y: view.Y(bottom + share), height: Math.max(0, view.Y(bottom) - view.Y(bottom + share)) }));
+          bottom += share;
+        });
+      }));
+      legend(find("deeds-legend"), shareNames.map((name, i) => [name, i]));
+      find("deeds-hint").textContent = `The share of ${episodes.toLocaleString("en")} episodes that take each action, of those that are still running.`;
+    }
+    const paths = all((one) => one.worst.flatMap((episode) => episode.path.map(([, value]) => value)));
+    const label = `Earned by step in the worst episodes; totals ${worst.map((one) => say(one.total)).join(", ")}.`;
+    chart("worst", { x: [-0.4, worst[0].path[worst[0].path.length - 1][0] + 0.4], y: padded(paths, 0.05), xName: "step", whole: true, label }, (view) => {
+      worst.forEach((one, i) => view.svg.append(make("path", { d: line(one.path, view), stroke: "var(--orange)", fill: "none", "stroke-width": i ? 1.3 : 2.6, opacity: i ? 0.6 : 1 })));
+    });
+    find("worst-rows").replaceChildren(...worst.map((one) => {
+      const row = html("tr"), head = html("th", "", String(one.number));
+      head.scope = "row";
+      row.append(head, ...[one.total, one.last, one.first].map((value) => html("td", "number", say(value))));
+      return row;
+    }));
+  };
+  const showDial = () => {
+    const one = curve.points[at.agent], dial = find("dial"), said = `${one.risk}: ${say(one.own)}`;
+    dial.value = curve.points.length - 1 - at.agent;
+    dial.setAttribute("aria-valuetext", `${said}; ${curve.start} ${say(one.start)}, ${curve.end} ${say(one.end)}`);
+    find("dial-where").textContent = said;
+  };
+  const showFrontier = () => { if (curve) { showDial(); showCurve(); showChosen(); showDeeds(); } };
   const choose = (index) => { at.agent = index; find("agent").value = index; showAgent(); };
 
   const sortBy = (column) => {
@@ -526,6 +576,7 @@
   find("forth").addEventListener("click", () => go(at.step + 1));
   [...find("table").tHead.rows[0].cells].forEach((cell, i) => cell.firstElementChild.addEventListener("click", () => sortBy(i)));
   if (curve) [...find("points").tBodies[0].rows].forEach((row, i) => row.cells[0].firstElementChild.addEventListener("click", () => choose(i)));
+  if (curve) find("dial").addEventListener("input", (event) => choose(curve.points.length - 1 - event.target.value));
   let waiting = false;
   let width = window.innerWidth;
   window.addEventListener("resize", () => {

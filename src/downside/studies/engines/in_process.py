@@ -14,7 +14,7 @@ from typing import Any
 from downside._files import DamagedFileError
 from downside._locks import lock
 from downside.evaluation import Evaluation, evaluate
-from downside.risk import AbstractSpectralRisk
+from downside.risk import AbstractSpectralRisk, Dial
 from downside.runs import (
     check_same_run,
     evaluation_seed,
@@ -83,7 +83,8 @@ class InProcess:
     def _folder(self, agent: Agent) -> Path | None:
         if self.storage is None:
             return None
-        name = run_folder(str(agent.env_spec), type(agent).__name__.lower(), agent.risk, agent.seed)
+        kind, measure = type(agent).__name__.lower(), agent.family or agent.risk
+        name = run_folder(str(agent.env_spec), kind, measure, agent.seed)
         return self.storage / name.name
 
     def _keep(self, agent: Agent) -> Trained:
@@ -99,8 +100,8 @@ class InProcess:
                 episodes=self.episodes,
                 risks=self.measures,
             )
-        labelled = _labelled(evaluation, agent)
-        return Trained(seed=agent.seed, evaluation=labelled, folder=folder, source=agent)
+        named = labelled(evaluation, agent)
+        return Trained(seed=agent.seed, evaluation=named, folder=folder, source=agent)
 
     def _stored(self, agent: Agent) -> Trained | None:
         """The agent from its run folder, trained to the end; None if there is none."""
@@ -120,7 +121,7 @@ class InProcess:
     def _read(self, agent: Agent, folder: Path) -> Trained:
         about = check_same_run(agent, folder, self.total_timesteps)
         if about.get("episodes") == self.episodes and is_valued(folder, self.episodes):
-            evaluation = _labelled(run_returns(folder), agent)
+            evaluation = labelled(run_returns(folder), agent)
             source = functools.partial(self._load, folder, agent)
             return Trained(seed=agent.seed, evaluation=evaluation, folder=folder, source=source)
         # Interrupted, or evaluated in another number of episodes.
@@ -133,7 +134,7 @@ class InProcess:
 
 def make_agents(
     env: Any,
-    risks: Iterable[AbstractSpectralRisk],
+    risks: Iterable[AbstractSpectralRisk | Dial],
     seeds: Sequence[int],
     agent: type[Agent],
     **options: Any,
@@ -142,6 +143,7 @@ def make_agents(
     return [agent(env, risk=risk, seed=seed, **options) for risk in risks for seed in seeds]
 
 
-def _labelled(evaluation: Evaluation, agent: Agent) -> Evaluation:
+def labelled(evaluation: Evaluation, agent: Agent) -> Evaluation:
+    """The evaluation under the name of the agent's measure and seed."""
     label = f"{agent.risk}, seed {agent.seed}"
     return dataclasses.replace(evaluation, label=label, aligned=agent.aligned)

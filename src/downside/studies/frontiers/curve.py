@@ -20,7 +20,12 @@ from rich.markup import escape
 from rich.table import Table
 
 from downside.evaluation import Evaluation, Interval
-from downside.evaluation.seeds import Estimate, difference_error, estimate_mean
+from downside.evaluation.seeds import (
+    Estimate,
+    difference_error,
+    estimate_mean,
+    estimate_value,
+)
 from downside.risk import AbstractSpectralRisk
 from downside.studies.engines.in_process import Trained
 from downside.train import Agent
@@ -293,3 +298,54 @@ class Frontier:
             f"Frontier({self.env}: {len(self.points)} points from {self.start} to {self.end}, "
             f"seeds {list(self.seeds)})"
         )
+
+
+def make_frontier(
+    agent: Agent,
+    start: AbstractSpectralRisk,
+    end: AbstractSpectralRisk,
+    between: Sequence[tuple[float, AbstractSpectralRisk]],
+    trained: Sequence[Trained],
+    optima: Sequence[Optimum | None],
+    *,
+    confidence: float,
+) -> Frontier:
+    """The frontier of agents that are trained and evaluated.
+
+    Arguments:
+        agent: any of them.
+        start: the measure at one end.
+        end: the measure at the other end.
+        between: weight and measure of each point.
+        trained: the agents, seed by seed within a point.
+        optima: the optimum of each point, where it is known.
+        confidence: of the intervals.
+    """
+    seeds, points = len(trained) // len(between), []
+    for i, (weight, risk) in enumerate(between):
+        members = tuple(trained[i * seeds : (i + 1) * seeds])
+        evaluations = [member.evaluation for member in members]
+        by_start, by_end, by_own = (
+            estimate_value(evaluations, measure, confidence=confidence, resamples=None)
+            for measure in (start, end, risk)
+        )
+        points.append(
+            Point(
+                weight=weight,
+                risk=risk,
+                trained=members,
+                by_start=by_start,
+                by_end=by_end,
+                by_own=by_own,
+                optimum=optima[i],
+            )
+        )
+    return Frontier(
+        env=str(agent.env_spec),
+        agent=agent.name,
+        gamma=agent.settings.gamma,
+        start=start,
+        end=end,
+        confidence=confidence,
+        points=tuple(points),
+    )

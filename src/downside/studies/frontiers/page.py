@@ -6,6 +6,7 @@ from typing import Any
 from downside._files import write_text
 from downside.explanation.narrative import number, percent
 from downside.reporting import make_section, render
+from downside.reporting.deeds import deeds_data
 from downside.studies.frontiers.curve import Frontier, Point
 
 
@@ -33,12 +34,22 @@ def write(
     ]
     name = title or f"{frontier.start} against {frontier.end}: {frontier.env}"
     path = Path(out)
-    write_text(path, render(sections, title=name, frontier=page_data(frontier)))
+    agents = [point.typical.agent for point in frontier.points]
+    curve = page_data(frontier, deeds=deeds_data(agents), dial=agents[0].family is not None)
+    write_text(path, render(sections, title=name, frontier=curve))
     return path
 
 
-def page_data(frontier: Frontier) -> dict[str, Any]:
-    """The data of the curve for the page; plain types."""
+def page_data(
+    frontier: Frontier, *, deeds: list[dict[str, Any]] | None = None, dial: bool = False
+) -> dict[str, Any]:
+    """The data of the curve for the page; plain types.
+
+    Arguments:
+        frontier: the curve.
+        deeds: what the policy of each point does (`deeds_data`).
+        dial: whether all points are one policy.
+    """
     rows = frontier.rows()
     for row, point in zip(rows, frontier.points, strict=True):
         row["note"] = frontier.note(point)
@@ -53,6 +64,8 @@ def page_data(frontier: Frontier) -> dict[str, Any]:
         "start": str(frontier.start),
         "end": str(frontier.end),
         "interval": f"{frontier.confidence * 100:g}% intervals over {over}",
+        "dial": dial,
+        "deeds": deeds,
         "points": rows,
         "cards": cards(frontier),
         "about": (

@@ -1,0 +1,271 @@
+r"""The dial: one actor for every mixture of the mean and one CVaR.
+
+For $\lambda\,\mathbb{E} + (1 - \lambda)\,\mathrm{CVaR}_\alpha$ the utility h has one bend b and two
+slopes. Divided by the slope below the bend and shifted by b it is
+$u(G) = \kappa\,(G - b) + (1 - \kappa) \min(G - b, 0)$, a function of $G - b$ and of $\kappa$ alone.
+So the best action depends on the accumulated reward only through $s - b$, and on $\kappa$: an actor
+that sees both holds the whole family (docs/algorithms/dial.md).
+"""
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Key
+
+from downside._random import stream
+from downside.agents.algorithm import AbstractActorAlgorithm, AbstractDialAlgorithm
+from downside.agents.settings import PathwiseSettings, Settings
+from downside.envs import AbstractMemoryInput, Memory, ReturnInput
+from downside.envs.memory import append
+from downside.risk import AbstractSpectralRisk, CVaRMixture, Dial, Utility
+
+_LEVELS, _SHARES = 9, 6
+"""Nodes of the table of targets."""
+_CVAR_SHARE = 0.3
+"""Share of training episodes whose measure is a CVaR alone."""
+_OFF_CURVE = 0.5
+"""Share of training episodes whose target is not that of a measure but near it."""
+_NOISE = 0.5
+"""How near, in standard deviations of the returns."""
+_SLOPE_POWER = 0.5
+"""Episodes weigh as the steep slope of their measure to this power. With 0 cautious measures, whose
+gradient is that of few episodes, are drowned; with 1 their noise drowns the others."""
+_TARGET_RATE = 0.5
+"""How far targets move towards the quantiles at an outer step."""
+_HIGHEST_RANK = 0.995
+"""The quantile of a level above this is that of this one."""
+
+
+class Position(eqx.Module):
+    """Where the dial stands in an episode, or in each of several."""
+
+    target: Float[Array, "*n"]
+    """b: where the utility bends."""
+    ratio: Float[Array, "*n"]
+    """κ: its slope above the bend, as a share of the slope below."""
+    weight: Float[Array, "*n"]
+    """Of the episode in training."""
+
+
+class DialVariable(eqx.Module):
+    """The outer variable: where the dial stands, and the targets of the whole family."""
+
+    position: Position
+    targets: Float[Array, "levels shares"]
+    """b of each node of the table, by level and share of the mean."""
+    spreads: Float[Array, "levels shares"]
+    """The standard deviation of the returns of its policy."""
+
+
+class DialSRM(AbstractActorAlgorithm, AbstractDialAlgorithm):
+    r"""PG-SRM for all measures of a `Dial` at once.
+
+    Memory: (s, c), seen as (s - b, c). Decides: an actor network, which sees κ too. Outer
+    variable: a table of b over levels and shares, moved to the quantiles of the returns of each
+    node's policy. In training every pair of mirrored episodes has a measure of its own.
+    """
+
+    name: ClassVar[str] = "PG-SRM"
+    family: Dial = eqx.field(static=True, default_factory=Dial)
+
+    @classmethod
+    def make_family(cls, family: Dial, risk: AbstractSpectralRisk, settings: Settings) -> "DialSRM":
+        """The algorithm of a family, standing at one of its measures."""
+        family.member(risk)
+        if isinstance(settings, PathwiseSettings) and not settings.see_memory:
+            raise ValueError(
+                "`see_memory` must be True for a dial, got False: its actor sees how far the "
+                "accumulated reward is from the target. Leave it out."
+            )
+        return cls(_objective(risk), settings.gamma, family)
+
+    def at(self, risk: AbstractSpectralRisk) -> "DialSRM":
+        """The algorithm, standing at another measure of the family."""
+        return type(self)(_objective(risk), self.gamma, self.family)
+
+    # --- memory -------------------------------------------------------------------------------
+
+    def memory_input(self, outer: Any) -> AbstractMemoryInput:
+        """(s, c): the target may change in the middle of an episode."""
+        del outer
+        return ReturnInput()
+
+    @property
+    def inputs_appended(self) -> int:
+        """The distance s - b, c and κ."""
+        return 3
+
+    def network_input(
+        self, observation: Float[Array, " d"], memory: Memory, outer: DialVariable | Position
+    ) -> Float[Array, " e"]:
+        """The observation, s - b, c, and the root of κ, whose small values differ most."""
+        position = outer.position if isinstance(outer, DialVariable) else outer
+        distance = memory.accumulated - position.target
+        return append(observation, (distance, memory.discount_so_far, jnp.sqrt(position.ratio)))
+
+    # --- training -----------------------------------------------------------------------------
+
+    def positions(self, key: Key[Array, ""], count: int, outer: DialVariable) -> Position:
+        """A measure for each pair of mirrored episodes, spread evenly over the family, with the
+        target of its policy or one near it."""
+        half = (count + 1) // 2
+        first, second = jax.random.uniform(stream(key, "measures"), (2,))
+        place = (jnp.arange(half) + first) / half
+        turn = (jnp.arange(half) * 0.6180339887 + second) % 1.0
+        shares = jnp.maximum(turn - _CVAR_SHARE, 0.0) / (1.0 - _CVAR_SHARE)
+        levels = self._level(place)
+        target = _interpolate(outer.targets, place, shares)
+        spread = _interpolate(outer.spreads, place, shares)
+        noise = _NOISE * jax.random.normal(stream(key, "targets"), (half,))
+        off = jax.random.bernoulli(stream(key, "off"), _OFF_CURVE, (half,))
+        drawn = _position(levels, shares, target + jnp.where(off, noise * spread, 0.0))
+        weight = drawn.weight / drawn.weight.mean()
+        drawn = Position(drawn.target, drawn.ratio, weight)
+        return jax.tree.map(lambda leaf: jnp.concatenate([leaf, leaf])[:count], drawn)
+
+    def batch_value(self, returns: Float[Array, " n"], positions: Position) -> Float[Array, ""]:
+        """The weighted mean utility."""
+        return (positions.weight * self.utilities(returns, returns, positions)).mean()
+
+    def utilities(
+        self, returns: Float[Array, "n *A"], main: Float[Array, " m"], positions: Position
+    ) -> Float[Array, "n *A"]:
+        r"""$\kappa\,(G - b) + (1 - \kappa) \min(G - b, 0)$ of each return."""
+        del main
+        shape = (-1, *[1] * (returns.ndim - 1))
+        ratio, target = positions.ratio.reshape(shape), positions.target.reshape(shape)
+        beyond = returns - target
+        return ratio * beyond + (1.0 - ratio) * jnp.minimum(beyond, 0.0)
+
+    # --- the outer step -----------------------------------------------------------------------
+
+    def initial_outer(self, returns: Float[Array, " n"]) -> DialVariable:
+        """The targets at the quantiles of the `returns`."""
+        levels, _ = self._nodes()
+        targets = _quantile(jnp.sort(returns)[None, None], levels)
+        return self._standing(targets, jnp.full_like(targets, returns.std()))
+
+    def measuring_positions(self, outer: DialVariable, count: int) -> Position:
+        """Each node of the table, for an equal share of the episodes; the first one has what is
+        left over."""
+        levels, shares = self._nodes()
+        nodes = jax.tree.map(jnp.ravel, _position(levels, shares, outer.targets))
+        index = jnp.arange(count) // self._episodes_per_node(count)
+        index = jnp.where(index < levels.size, index, 0)
+        return jax.tree.map(lambda leaf: leaf[index], nodes)
+
+    def measured(
+        self, outer: DialVariable, returns: Float[Array, " n"]
+    ) -> tuple[Float[Array, ""], DialVariable]:
+        """The mean value over the nodes, and the targets nearer to the quantiles."""
+        levels, shares = self._nodes()
+        each = self._episodes_per_node(returns.shape[0])
+        ordered = jnp.sort(returns[: each * levels.size].reshape(*levels.shape, each), axis=-1)
+        quantiles = _quantile(ordered, levels)
+        below = jnp.minimum(ordered - quantiles[..., None], 0.0).mean(axis=-1)
+        values = shares * ordered.mean(axis=-1) + (1.0 - shares) * (quantiles + below / levels)
+        targets = outer.targets + _TARGET_RATE * (quantiles - outer.targets)
+        targets = jnp.sort(targets, axis=0)  # a higher level has a higher quantile
+        return values.mean(), self._standing(targets, ordered.std(axis=-1))
+
+    def utility(self, outer: DialVariable) -> Utility:
+        """H of the measure where the dial stands."""
+        return self.objective.utility(outer.position.target[None])
+
+    def logged(self, outer: DialVariable) -> Mapping[str, Float[Array, ""]]:
+        """The lowest and the highest target of the family."""
+        return {"knot_low": outer.targets.min(), "knot_high": outer.targets.max()}
+
+    # --- where the dial stands ----------------------------------------------------------------
+
+    def bracket(self, outer: DialVariable) -> tuple[float, float]:
+        """The target of the present measure by the table, and the standard deviation of the returns
+        of its policy."""
+        place, share = self._own_place()
+        tables = outer.targets, outer.spreads
+        target, spread = (float(_interpolate(table, place, share)) for table in tables)
+        return target, spread
+
+    def standing(self, outer: DialVariable, target: Float[Array, ""] | float) -> DialVariable:
+        """The outer variable with the present measure's target."""
+        level, share = self._own()
+        return DialVariable(
+            _position(level, share, jnp.asarray(target, float)), outer.targets, outer.spreads
+        )
+
+    def _standing(self, targets: Array, spreads: Array) -> DialVariable:
+        place, share = self._own_place()
+        level, _ = self._own()
+        position = _position(level, share, _interpolate(targets, place, share))
+        return DialVariable(position, targets, spreads)
+
+    def _own(self) -> tuple[Float[Array, ""], Float[Array, ""]]:
+        """Level and share of the measure where the dial stands."""
+        share = self.objective.linear
+        low, high = self.family.levels
+        middle = ((low**0.5 + high**0.5) / 2) ** 2
+        return jnp.where(share < 1.0, self.objective.levels[0], middle), share
+
+    def _own_place(self) -> tuple[Float[Array, ""], Float[Array, ""]]:
+        level, share = self._own()
+        low, high = (bound**0.5 for bound in self.family.levels)
+        return (jnp.sqrt(level) - low) / (high - low), share
+
+    def _level(self, place: Float[Array, "*n"]) -> Float[Array, "*n"]:
+        """The level at a place in [0, 1]: evenly by its root, so that low ones are dense."""
+        low, high = (bound**0.5 for bound in self.family.levels)
+        return (low + place * (high - low)) ** 2
+
+    def _nodes(self) -> tuple[Float[Array, "levels shares"], Float[Array, "levels shares"]]:
+        """Level and share of each node of the table."""
+        levels, shares = jnp.meshgrid(
+            self._level(jnp.linspace(0.0, 1.0, _LEVELS)),
+            jnp.linspace(0.0, 1.0, _SHARES),
+            indexing="ij",
+        )
+        return levels, shares
+
+    def _episodes_per_node(self, count: int) -> int:
+        if count < _LEVELS * _SHARES:
+            raise ValueError(
+                f"`outer_episodes` must be at least {_LEVELS * _SHARES} for a dial, one for each "
+                f"measure of its table; got {count}."
+            )
+        return count // (_LEVELS * _SHARES)
+
+
+def _objective(risk: AbstractSpectralRisk) -> CVaRMixture:
+    """With one level, also for the mean: one compiled program serves all measures."""
+    return CVaRMixture.of(risk).padded(1)
+
+
+def _position(levels: Array, shares: Array, targets: Array) -> Position:
+    slope = shares + (1.0 - shares) / levels
+    return Position(targets, shares / slope, slope**_SLOPE_POWER)
+
+
+def _quantile(
+    ordered: Float[Array, "*node n"], levels: Float[Array, "levels shares"]
+) -> Float[Array, "levels shares"]:
+    """The return that the share `levels` lies below, of returns in increasing order."""
+    count = ordered.shape[-1]
+    index = jnp.floor(jnp.minimum(levels, _HIGHEST_RANK) * count).astype(jnp.int32)
+    ordered = jnp.broadcast_to(ordered, (*levels.shape, count))
+    return jnp.take_along_axis(ordered, index[..., None], axis=-1)[..., 0]
+
+
+def _interpolate(
+    table: Float[Array, "levels shares"], place: Float[Array, "*n"], share: Float[Array, "*n"]
+) -> Float[Array, "*n"]:
+    """Between the four nodes around a point of the unit square."""
+    rows, columns = (size - 1 for size in table.shape)
+    x, y = jnp.clip(place, 0.0, 1.0) * rows, jnp.clip(share, 0.0, 1.0) * columns
+    i = jnp.clip(x.astype(jnp.int32), 0, rows - 1)
+    j = jnp.clip(y.astype(jnp.int32), 0, columns - 1)
+    u, v = x - i, y - j
+    low = (1.0 - v) * table[i, j] + v * table[i, j + 1]
+    high = (1.0 - v) * table[i + 1, j] + v * table[i + 1, j + 1]
+    return (1.0 - u) * low + u * high
