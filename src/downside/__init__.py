@@ -8,12 +8,14 @@ from downside._registration import register_environments
 if TYPE_CHECKING:
     from downside import baselines
     from downside.agents import (
+        CNN,
         MLP,
         GymnasiumSettings,
         PathwiseSettings,
         QuantileSettings,
         Settings,
         SimulatorSettings,
+        cnn,
     )
     from downside.decompose import ConditionalRisk, conditional_risk
     from downside.envs import PastAware, ReturnAware, TargetAware, check_env
@@ -60,6 +62,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
+    "CNN",
     "MLP",
     "PGSRM",
     "QRDQN",
@@ -106,6 +109,7 @@ __all__ = [
     "baselines",
     "certified_bounds",
     "check_env",
+    "cnn",
     "compare",
     "conditional_risk",
     "cvar_curve",
@@ -126,6 +130,8 @@ register_environments()
 
 # Names are imported when they are first used, so that `downside --help` does not wait for JAX.
 _HOMES = {
+    "CNN": "downside.agents",
+    "cnn": "downside.agents",
     "MLP": "downside.agents",
     "GymnasiumSettings": "downside.agents",
     "PathwiseSettings": "downside.agents",

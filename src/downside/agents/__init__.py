@@ -12,7 +12,7 @@ from downside.agents.algorithm import (
 from downside.agents.dial import DialSRM
 from downside.agents.learner import AbstractLearner
 from downside.agents.memoryless import AbstractMemoryless
-from downside.agents.networks import MLP, Network
+from downside.agents.networks import CNN, MLP, Network, cnn
 from downside.agents.pgsrm import ActorSRM, PathwiseLearner
 from downside.agents.qrcvar import StaticCVaR
 from downside.agents.qrdqn import DQN
@@ -28,6 +28,7 @@ from downside.agents.settings import (
 )
 
 __all__ = [
+    "CNN",
     "DQN",
     "MLP",
     "SRM",
@@ -55,4 +56,5 @@ __all__ = [
     "ShiftedUtility",
     "SimulatorSettings",
     "StaticCVaR",
+    "cnn",
 ]

@@ -1,10 +1,12 @@
 """The networks: any module from an observation to features, and a linear head on top of it."""
 
 import functools
+import math
 from collections.abc import Callable
 from typing import Any, overload
 
 import equinox as eqx
+import gymnasium as gym
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, Key
@@ -58,6 +60,98 @@ class MLP(eqx.Module):
                 outputs = jax.nn.standardize(outputs)
             observation = _ACTIVATIONS[self.activation](outputs)
         return observation
+
+
+class CNN(eqx.Module):
+    """Convolutions over a picture, each followed by ReLU, and fully connected layers behind them.
+
+    The first numbers of an observation are the pixels of a picture of this `shape`, flat; what
+    follows them (the memory of rewards) joins at the fully connected layers. Pictures of 36 pixels
+    and more have the layers of Mnih et al. (2015), smaller ones three of 2 x 2.
+    """
+
+    kernels: "tuple[Float[Array, 'k k i o'], ...]"
+    biases: "tuple[Float[Array, ' o'], ...]"
+    mlp: MLP
+    shape: tuple[int, ...] = eqx.field(static=True)
+    strides: tuple[int, ...] = eqx.field(static=True)
+
+    def __init__(
+        self,
+        key: Key[Array, ""],
+        size: int,
+        shape: tuple[int, ...],
+        hidden_sizes: tuple[int, ...] = (512,),
+        activation: str = "relu",
+        layer_norm: bool = False,
+    ):
+        check_picture(shape)
+        rows, columns, channels = channels_last(jnp.zeros(shape)).shape
+        beside = size - rows * columns * channels
+        if beside < 0:
+            raise ValueError(
+                f"`shape` must have as many pixels as the observation has numbers, {size}, or "
+                f"fewer; got {shape}. Pass the shape of the environment's observation space."
+            )
+        layers = _LARGE_PICTURE if min(rows, columns) >= 36 else _SMALL_PICTURE
+        layer_key, rest = jax.random.split(key)
+        kernels, biases = [], []
+        for number, (outputs, width, stride) in enumerate(layers):
+            inputs = width * width * channels
+            layer = _layer(inputs, outputs, jax.random.fold_in(layer_key, number))
+            kernels.append(layer.weight.reshape(width, width, channels, outputs))
+            biases.append(layer.bias)
+            rows, columns = (rows - width) // stride + 1, (columns - width) // stride + 1
+            channels = outputs
+        self.kernels, self.biases = tuple(kernels), tuple(biases)
+        self.shape, self.strides = tuple(shape), tuple(stride for _, _, stride in layers)
+        features = rows * columns * channels + beside
+        self.mlp = MLP(rest, features, hidden_sizes, activation, layer_norm)
+
+    def __call__(self, observation: Float[Array, " d"]) -> Float[Array, " f"]:
+        """The features of one observation."""
+        count = math.prod(self.shape)
+        picture = channels_last(observation[:count].reshape(self.shape))
+        for kernel, bias, stride in zip(self.kernels, self.biases, self.strides, strict=True):
+            outputs = jax.lax.conv_general_dilated(
+                picture[None],
+                kernel,
+                (stride, stride),
+                "VALID",
+                dimension_numbers=("NHWC", "HWIO", "NHWC"),
+            )
+            picture = jax.nn.relu(outputs[0] + bias)
+        return self.mlp(jnp.concatenate([picture.ravel(), observation[count:]]))
+
+
+_LARGE_PICTURE = ((32, 8, 4), (64, 4, 2), (64, 3, 1))
+"""Outputs, width and stride of each convolution."""
+_SMALL_PICTURE = ((16, 2, 1), (32, 2, 1), (64, 2, 1))
+
+
+def channel_axis(shape: tuple[int, ...]) -> int | None:
+    """Which axis of a picture has its channels: the shorter one of the first and the last, or a
+    new one behind them. None for what is no picture of at least 4 x 4 pixels."""
+    axis = 0 if len(shape) == 3 and shape[0] < shape[2] else 2
+    sides = [size for i, size in enumerate(shape) if i != axis]
+    return axis if len(sides) == 2 and min(sides) >= 4 else None
+
+
+def check_picture(shape: tuple[int, ...]) -> None:
+    """Raises unless observations of this shape are pictures."""
+    if channel_axis(shape) is None:
+        raise ValueError(
+            "`env` must show pictures for convolutions: (rows, columns), with channels before or "
+            f"behind them, of at least 4 x 4 pixels, got the shape {shape}. Choose, shrink or "
+            "stack them with `gymnasium.wrappers`, or pass network=."
+        )
+
+
+def channels_last(picture: Float[Array, "..."]) -> Float[Array, "h w c"]:
+    """A picture with its channels behind rows and columns."""
+    if picture.ndim == 2:
+        return picture[..., None]
+    return jnp.moveaxis(picture, 0, -1) if channel_axis(picture.shape) == 0 else picture
 
 
 class Linear(eqx.Module):
@@ -227,6 +321,26 @@ def _make_mlp(hidden_sizes: tuple[int, ...], activation: str, layer_norm: bool) 
     return lambda key, size: MLP(key, size, hidden_sizes, activation, layer_norm)
 
 
+@functools.cache
+def cnn(
+    shape: tuple[int, ...],
+    hidden_sizes: tuple[int, ...] = (512,),
+    activation: str = "relu",
+    layer_norm: bool = False,
+) -> MakeTrunk:
+    """How to make a `CNN` for pictures of this shape: pass it as `network=`.
+
+    Arguments:
+        shape: of the environment's observations, (rows, columns, channels) or (channels, rows,
+            columns).
+        hidden_sizes: widths of the fully connected layers behind the convolutions.
+        activation: what follows each of them.
+        layer_norm: whether they are normalised before it.
+    """
+    check_picture(shape)
+    return lambda key, size: CNN(key, size, shape, hidden_sizes, activation, layer_norm)
+
+
 class _Given:
     """Always returns the given module. Two of the same module are equal, so that agents that share
     it share what is compiled."""
@@ -246,9 +360,17 @@ class _Given:
 
 
 def make_trunk(
-    network: Any, hidden_sizes: tuple[int, ...], activation: str, layer_norm: bool = False
+    network: Any,
+    hidden_sizes: tuple[int, ...],
+    activation: str,
+    layer_norm: bool = False,
+    pictures: gym.Space | None = None,
 ) -> MakeTrunk:
-    """How to make a trunk: from the settings, from a function of (key, size), or a given module."""
+    """How to make a trunk: from the settings, from a function of (key, size), or a given module.
+    With convolutions if observations are `pictures`."""
+    if network is None and pictures is not None:
+        shape = pictures.shape if isinstance(pictures, gym.spaces.Box) else ()
+        return cnn(shape, hidden_sizes, activation, layer_norm)
     if network is None:
         return _make_mlp(hidden_sizes, activation, layer_norm)
     if isinstance(network, eqx.Module) and callable(network):

@@ -165,6 +165,8 @@ class SimulatorSettings(QuantileSettings):
 class GymnasiumSettings(QuantileSettings):
     """For all other environments: agents learn from the transitions they live through."""
 
+    cnn: bool = switch(False)
+    """Convolutions before the hidden layers, for pictures; "CnnPolicy" sets it."""
     n_steps: int = whole(10, 1)
     """n-step returns, truncated at exploratory actions."""
     memory_shuffle: float = real(0.5, 0.0, 1.0)
@@ -184,6 +186,14 @@ class GymnasiumSettings(QuantileSettings):
     averaging: float = real(0.0, 0.0, 1.0)
     """Share of the run, at its end, over which the weights of the networks are averaged for the
     final policy. 0: no averaging."""
+
+    def __post_init__(self):
+        super().__post_init__()
+        if self.cnn and self.history_length:
+            raise ValueError(
+                f"`history_length` must be 0 with convolutions, got {self.history_length}. Stack "
+                "frames with `gymnasium.wrappers.FrameStackObservation`."
+            )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""Observations of any kind as flat float32 vectors."""
+"""Observations of any kind as flat vectors: in float32, or as bytes if that is what they are."""
 
 from typing import Any
 
@@ -6,7 +6,7 @@ import gymnasium as gym
 import numpy as np
 from gymnasium.spaces import utils
 from gymnasium.vector.utils import batch_space, iterate
-from jaxtyping import Float
+from jaxtyping import Float, Shaped
 
 
 def flat_space(space: gym.Space, what: str = "observations") -> gym.spaces.Box:
@@ -27,11 +27,19 @@ def flatten(space: gym.Space, observation: Any) -> Float[np.ndarray, " d"]:
     return np.asarray(utils.flatten(space, observation), np.float32)
 
 
-def flatten_batch(env: gym.vector.VectorEnv, observations: Any) -> Float[np.ndarray, "n d"]:
+def is_bytes(space: gym.Space) -> bool:
+    """Whether observations are bytes, such as pixels."""
+    return isinstance(space, gym.spaces.Box) and space.dtype == np.uint8
+
+
+def flatten_batch(
+    env: gym.vector.VectorEnv, observations: Any, dtype: Any = np.float32
+) -> Shaped[np.ndarray, "n d"]:
     """The observations of a vector environment, one flat vector in each row."""
     single = env.single_observation_space
     if isinstance(single, gym.spaces.Box):
-        return np.reshape(observations, (env.num_envs, -1)).astype(np.float32)
+        # Always a copy: some vector environments overwrite what they returned.
+        return np.reshape(observations, (env.num_envs, -1)).astype(dtype)
     if isinstance(single, gym.spaces.Discrete):
         cells = np.arange(single.start, single.start + single.n)
         return (np.asarray(observations)[:, None] == cells).astype(np.float32)

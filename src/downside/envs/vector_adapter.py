@@ -8,10 +8,10 @@ from typing import Any, NamedTuple
 import gymnasium as gym
 import numpy as np
 from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Shaped
 
 from downside.envs.env_spec import EnvSpec
-from downside.envs.flatten import flat_space, flatten, flatten_batch
+from downside.envs.flatten import flat_space, flatten, flatten_batch, is_bytes
 from downside.envs.history import History
 from downside.envs.vector_wrappers import autoreset_mode
 
@@ -27,7 +27,7 @@ class EnvironmentFaultError(RuntimeError):
 class VectorStep(NamedTuple):
     """What one step of all environments led to."""
 
-    next_observations: Float[np.ndarray, "n d"]
+    next_observations: Shaped[np.ndarray, "n d"]
     """What the action led to; of an episode that ended, its last observation."""
     next_masks: Bool[np.ndarray, "n A"]
     """Which actions are legal there."""
@@ -37,7 +37,7 @@ class VectorStep(NamedTuple):
     """Whether the episode ended, by termination or by a time limit."""
     is_step: Bool[np.ndarray, " n"]
     """False where the environment did nothing but reset."""
-    observations: Float[np.ndarray, "n d"]
+    observations: Shaped[np.ndarray, "n d"]
     """What to act on next: where an episode ended, the first observation of the next one."""
     masks: Bool[np.ndarray, "n A"]
     started: Bool[np.ndarray, " n"]
@@ -79,8 +79,11 @@ class VectorEnvAdapter:
         )
         """What is remembered of the steps before, behind every observation."""
         self.observation_size = self.history.size + len(self.history.low)
-        self._bounds = _bounds(self.env.single_observation_space)
-        self._last = np.zeros((self.num_envs, self.history.size), np.float32)
+        as_bytes = is_bytes(self.env.single_observation_space) and not history_length
+        self.observation_dtype = np.dtype(np.uint8 if as_bytes else np.float32)
+        """Of flat observations: pixels stay bytes, a quarter of the memory."""
+        self._bounds = None if as_bytes else _bounds(self.env.single_observation_space)
+        self._last = np.zeros((self.num_envs, self.history.size), self.observation_dtype)
         self._past = self.history.initial(self.num_envs)
         self._resetting = np.zeros(self.num_envs, bool)
         self.resets = 0
@@ -90,7 +93,7 @@ class VectorEnvAdapter:
         """Whether episode i of an evaluation begins with a seed that depends on i and on that of
         the evaluation alone, whoever plays; no longer once no second environment could be made."""
 
-    def reset(self, seed: int | None) -> tuple[Float[np.ndarray, "n d"], Bool[np.ndarray, "n A"]]:
+    def reset(self, seed: int | None) -> tuple[Shaped[np.ndarray, "n d"], Bool[np.ndarray, "n A"]]:
         """Begins new episodes everywhere."""
         self.resets += 1
         # By themselves environments get seed, seed + 1, ...: those of other evaluations, too.
@@ -101,7 +104,7 @@ class VectorEnvAdapter:
         self.raw_observations = observations
         """What to act on next, as the environment returned it."""
         self._last, self._past = flat, self.history.initial(self.num_envs)
-        return np.concatenate([flat, self._past], axis=-1), masks
+        return self._with_past(flat, self._past), masks
 
     def step(self, actions: Any) -> VectorStep:
         """Acts in all of them; discrete actions are counted from 0, others are passed on."""
@@ -129,14 +132,21 @@ class VectorEnvAdapter:
                 observations = np.where(over[:, None], fresh, observations)
                 masks = np.where(over[:, None], legal, masks)
         self.raw_observations = raw
-        past = self.history.update(self._past, self._last, actions, after)
+        past = self._past
+        if self.history.steps:
+            past = self.history.update(past, self._last, actions, after)
+            self._past = np.where(started[:, None], np.float32(0.0), past)
         self._last = observations
-        self._past = np.where(started[:, None], np.float32(0.0), past)
-        after = np.concatenate([after, past], axis=-1)
-        observations = np.concatenate([observations, self._past], axis=-1)
+        after = self._with_past(after, past)
+        observations = self._with_past(observations, self._past)
         return VectorStep(
             after, next_masks, rewards, terminated, over, is_step, observations, masks, started
         )
+
+    def _with_past(
+        self, flat: Shaped[np.ndarray, "n d"], past: Float[np.ndarray, "n m"]
+    ) -> Shaped[np.ndarray, "n e"]:
+        return np.concatenate([flat, past], axis=-1) if self.history.steps else flat
 
     def cut(self, which: Bool[np.ndarray, " n"]) -> None:
         """Ends these episodes with the next step, as a time limit would; in a vector environment
@@ -207,9 +217,9 @@ class VectorEnvAdapter:
                 "environment; in Python `agent.resume()` then goes on."
             ) from error
 
-    def _flat(self, observations: Any, what: str) -> Float[np.ndarray, "n d"]:
+    def _flat(self, observations: Any, what: str) -> Shaped[np.ndarray, "n d"]:
         try:
-            flat = flatten_batch(self.env, observations)
+            flat = flatten_batch(self.env, observations, self.observation_dtype)
         except (ValueError, TypeError, KeyError, IndexError) as error:
             raise EnvironmentFaultError(
                 f"{self.name} returned an observation from `{what}` that is not one of "
@@ -224,9 +234,9 @@ class VectorEnvAdapter:
                 f"{self.env.single_observation_space}, got {observations}."
             )
         self._check_bounds(flat, what)
-        return self._finite(flat, "observation", what)
+        return flat if flat.dtype == np.uint8 else self._finite(flat, "observation", what)
 
-    def _check_bounds(self, flat: Float[np.ndarray, "n d"], what: str) -> None:
+    def _check_bounds(self, flat: Shaped[np.ndarray, "n d"], what: str) -> None:
         """Warns once of observations far outside the space: they are used as they are."""
         if self._bounds is None:
             return

@@ -38,7 +38,8 @@ class Agent:
     """An agent that learns to act, in stable-baselines3's manner.
 
     Arguments:
-        policy: "MlpPolicy", which has no effect; or the environment, as below.
+        policy: "MlpPolicy", which has no effect; "CnnPolicy" for pictures (the setting `cnn`); or
+            the environment, as below.
         env: any Gymnasium environment: its id, the environment, or a vector environment. One that
             is written in JAX (`downside envs` lists ours) is trained in one compiled program.
         risk: the measure to optimise, or its text. Or "dial", or a `ds.Dial`: a family of measures,
@@ -91,6 +92,8 @@ class Agent:
         verbose: int = 0,
         **changes: Any,
     ):
+        if policy == "CnnPolicy" and env is not None:
+            changes = {"cnn": True, **changes}
         env = environment(policy, env)
         seed = 0 if seed is None else seed
         if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or seed < 0:
@@ -126,7 +129,11 @@ class Agent:
         """Of the class that the agent has for this kind of environment, such as `ds.Settings`."""
         self.settings, backend = self._make_backend(env, jax_env, env_kwargs, changes, network)
         trunk = make_trunk(
-            network, self.settings.hidden_sizes, self.settings.activation, self.settings.layer_norm
+            network,
+            self.settings.hidden_sizes,
+            self.settings.activation,
+            self.settings.layer_norm,
+            backend.env.single_observation_space if getattr(self.settings, "cnn", False) else None,
         )
         self._driver = Driver(
             backend,

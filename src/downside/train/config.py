@@ -86,6 +86,18 @@ GYMNASIUM: Mapping[str, Any] = {
 }
 """Where the preset `default` differs for environments that are not written in JAX."""
 
+PICTURES: Mapping[str, Any] = {
+    "hidden_sizes": (512,),
+    "activation": "relu",
+    "layer_norm": False,
+    "learning_rate": 3e-4,
+    "batch_size": 32,
+    "num_critics": 1,
+    "buffer_size": 50_000,
+    "history_length": 0,
+}
+"""Where the preset `default` differs with convolutions (`cnn`)."""
+
 _ELSEWHERE: Mapping[type[Settings], str] = {
     GymnasiumSettings: "It is for environments that are not written in JAX.",
     SimulatorSettings: "It is for environments written in JAX, which can be simulated from any "
@@ -163,6 +175,8 @@ def _defaults(
     if kind is not GymnasiumSettings:
         return dict(algorithm.preset)
     defaults = {**GYMNASIUM, **algorithm.gymnasium_preset}
+    if given.get("cnn"):
+        defaults.update(PICTURES)
     if is_module:
         defaults["num_critics"] = 1
     # As many updates for each environment step, whatever the number of environments.
@@ -215,7 +229,7 @@ def check_timesteps(total_timesteps: Any, settings: Settings) -> int:
 
 # --- stable-baselines3 --------------------------------------------------------------------------
 
-POLICIES = ("MlpPolicy", "MultiInputPolicy")
+POLICIES = ("MlpPolicy", "MultiInputPolicy", "CnnPolicy")
 """Names that a script may pass as its first argument."""
 
 _SAME: Mapping[str, str] = {

@@ -16,13 +16,14 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int, Key
 
+from downside._memory import check_fits
 from downside._random import stream
 from downside.agents.algorithm import AbstractAlgorithm
 from downside.agents.learner import AbstractLearner
 from downside.agents.networks import MakeTrunk
 from downside.agents.settings import GymnasiumSettings, Settings
 from downside.envs import AbstractJaxEnv, PastAware
-from downside.envs.flatten import flat_space, flatten_any
+from downside.envs.flatten import flat_space, flatten_any, is_bytes
 from downside.envs.memory_env import append_to_box, initial_memory
 from downside.envs.rollout import VectorRollout, in_turns
 from downside.envs.vector_adapter import EnvironmentFaultError, VectorEnvAdapter
@@ -71,7 +72,19 @@ class GymBackend:
     ) -> "GymBackend":
         """The backend for an environment, which may be an id with parameters."""
         history = settings.history_length
-        return cls(VectorEnvAdapter(env, settings.num_envs, env_kwargs, history_length=history))
+        backend = cls(VectorEnvAdapter(env, settings.num_envs, env_kwargs, history_length=history))
+        backend.check_buffer(settings.buffer_size)
+        return backend
+
+    def check_buffer(self, rows: int) -> None:
+        """Raises if so many transitions do not fit into memory."""
+        adapter = self.adapter
+        space, dtype = self.env.single_observation_space, adapter.observation_dtype
+        size = Experience.row_size(adapter.observation_size, self.num_actions, dtype)
+        remedy = ""
+        if is_bytes(space) and adapter.history.steps:
+            remedy = "With history_length=0 bytes are kept as bytes."
+        check_fits("buffer_size", rows, size, f"transitions of {adapter.name}", remedy)
 
     # --- the start ----------------------------------------------------------------------------
 
@@ -105,10 +118,14 @@ class GymBackend:
         return self._first_state(spec, algorithm, key, experience), 0
 
     def _empty(self, settings: GymnasiumSettings) -> Experience:
-        self.experience = Experience(
-            self.adapter.observation_size, self.num_actions, settings.buffer_size
-        )
+        self.experience = self._experience(settings.buffer_size)
         return self.experience
+
+    def _experience(self, rows: int) -> Experience:
+        adapter = self.adapter
+        return Experience(
+            adapter.observation_size, self.num_actions, rows, adapter.observation_dtype
+        )
 
     def _first_state(
         self,
@@ -127,7 +144,8 @@ class GymBackend:
             spread = spread if spread > 1e-6 else max(1.0, float(np.abs(returns).max()))
         outer = algorithm.initial_outer(jnp.asarray(returns, jnp.float32))
         if played is not None and settings.normalise:
-            normalisation = normalisation_of(algorithm, outer, played, returns, spread)
+            shape = self.env.single_observation_space.shape or ()
+            normalisation = normalisation_of(algorithm, outer, played, returns, spread, shape)
         inputs = jax.eval_shape(
             lambda x: algorithm.network_input(x, initial_memory(), outer),
             jax.ShapeDtypeStruct((self.adapter.observation_size,), jnp.float32),
@@ -361,7 +379,7 @@ class GymBackend:
         state = eqx.tree_at(lambda s: s.rounds, state, in_numpy)
         if state.average is not None:
             state = eqx.tree_at(lambda s: s.average.count, state, in_numpy)
-        arrays = Experience(self.adapter.observation_size, self.num_actions, 1).arrays()
+        arrays = self._experience(1).arrays()
         storage, successor, added = arrays["replay"]
         rows = spec.gymnasium.buffer_size
         storage, successor = jax.tree.map(
@@ -373,7 +391,7 @@ class GymBackend:
         """The run that `to_tree` took apart."""
         state, arrays = tree
         rows = len(arrays["replay"][1])
-        self.experience = Experience(self.adapter.observation_size, self.num_actions, rows)
+        self.experience = self._experience(rows)
         self.experience.fill(arrays)
         return state
 

@@ -66,7 +66,7 @@ def _choose(
     masks: Array,
 ) -> Array:
     return jax.vmap(lambda x, s, c, mask: learner.act(networks, x, Memory(s, c), mask, outer))(
-        observations, accumulated, discount, masks
+        observations.astype(jnp.float32), accumulated, discount, masks
     )
 
 
@@ -179,8 +179,13 @@ def shuffled(samples: Transition, count: int) -> Transition:
 def _branch(transition: Transition, amount: Float[Array, ""]) -> Any:
     """The transition as a learner wants it, as if `amount` more had been earned before it."""
     transition = transition._replace(memory=transition.memory.relabel(amount))
-    after = transition.next_state
-    return branch_of(transition.state.observation, transition, after.observation, after.mask)
+    before, after = transition.state, transition.next_state
+    return branch_of(
+        before.observation.astype(jnp.float32),
+        transition,
+        after.observation.astype(jnp.float32),
+        after.mask,
+    )
 
 
 @eqx.filter_jit
@@ -223,4 +228,4 @@ def _some_starts(starts: Observed, key: Key[Array, ""]) -> Observed:
     """As many of the first observations as a JAX environment has start states."""
     count = starts.mask.shape[0]
     index = jax.vmap(lambda key: jax.random.randint(key, (), 0, count))(start_keys(key))
-    return Observed(starts.observation[index], starts.mask[index])
+    return Observed(starts.observation[index].astype(jnp.float32), starts.mask[index])

@@ -8,11 +8,11 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Int, Key
+from jaxtyping import Array, Bool, Float, Int, Key, UInt8
 
 from downside.agents.algorithm import AbstractAlgorithm
 from downside.agents.learner import Normalisation
-from downside.agents.networks import input_spread
+from downside.agents.networks import channel_axis, input_spread
 from downside.agents.settings import GymnasiumSettings
 from downside.train.replay import NumpyReplayBuffer, Observed, Ring, Transition
 from downside.train.state import CommonState
@@ -45,16 +45,24 @@ class Experience:
     """What was lived through. Its arrays are written in place: after an error they are ahead of
     the `GymState`."""
 
-    def __init__(self, observation_size: int, num_actions: int, capacity: int):
-        self.replay = NumpyReplayBuffer(observation_size, num_actions, capacity)
+    def __init__(
+        self, observation_size: int, num_actions: int, capacity: int, dtype: Any = np.float32
+    ):
+        self.replay = NumpyReplayBuffer(observation_size, num_actions, capacity, dtype)
         self.episodes = Ring(WINDOW, (3,), np.float64)
         """Of the last episodes: discounted return, sum of rewards, length."""
-        self.starts = Ring(_STARTS, (observation_size,), np.float32)
+        self.starts = Ring(_STARTS, (observation_size,), dtype)
         self.start_masks = Ring(_STARTS, (num_actions,), bool)
 
     @property
     def _rings(self) -> dict[str, Ring]:
         return {"episodes": self.episodes, "starts": self.starts, "start_masks": self.start_masks}
+
+    @classmethod
+    def row_size(cls, observation_size: int, num_actions: int, dtype: Any) -> int:
+        """The bytes of a transition."""
+        one = cls(observation_size, num_actions, 1, dtype).replay
+        return sum(leaf.nbytes for leaf in jax.tree.leaves((one.storage, one.successor)))
 
     def arrays(self) -> dict[str, Any]:
         """All arrays, as a pytree."""
@@ -78,18 +86,31 @@ class Experience:
 
 
 def normalisation_of(
-    algorithm: AbstractAlgorithm, outer: Any, played: Transition, returns: Any, spread: float
+    algorithm: AbstractAlgorithm,
+    outer: Any,
+    played: Transition,
+    returns: Any,
+    spread: float,
+    shape: tuple[int, ...] = (),
 ) -> Normalisation:
     """What random play says about how large the numbers are.
 
     In 64 bits: what is measured of an input must not depend, in its last digit, on how many others
-    there are, or agents that see the same would not be the same run.
+    there are, or agents that see the same would not be the same run. The pixels of a picture of
+    this `shape` share the numbers of their channel.
     """
+    observations = played.state.observation
+    picture = observations.dtype == np.uint8 and channel_axis(shape) is not None
     inputs = jax.vmap(lambda x, memory: algorithm.network_input(x, memory, outer))(
-        played.state.observation, played.memory
+        observations[:, :0].astype(np.float32) if picture else observations.astype(np.float32),
+        played.memory,
     )
     mean = np.asarray(inputs).mean(axis=0, dtype=np.float64)
     deviation = np.asarray(input_spread(np.asarray(inputs, np.float64)))
+    if picture:
+        pixel_mean, pixel_deviation = channel_statistics(observations, shape)
+        mean = np.concatenate([pixel_mean, mean])
+        deviation = np.concatenate([pixel_deviation, deviation])
     hidden = algorithm.inputs_hidden_at_first
     if hidden:  # set to 0 now, but shown later
         shown = algorithm.memory_input(outer).show(played.memory)
@@ -102,6 +123,24 @@ def normalisation_of(
         jnp.asarray(returns.mean(), jnp.float32),
         jnp.asarray(spread, jnp.float32),
     )
+
+
+def channel_statistics(
+    pixels: UInt8[np.ndarray, "n d"], shape: tuple[int, ...]
+) -> tuple[Float[np.ndarray, " d"], Float[np.ndarray, " d"]]:
+    """The mean and the standard deviation of the channel of each pixel."""
+    shape = shape if len(shape) == 3 else (*shape, 1)
+    axis = channel_axis(shape) or 0
+    ordered = np.moveaxis(pixels.reshape(-1, *shape), axis + 1, -1).reshape(-1, shape[axis])
+    # From how often each value occurs: no copy of the pixels in larger numbers.
+    counts = np.stack([np.bincount(channel, minlength=256) for channel in ordered.T], axis=-1)
+    values, share = np.arange(256.0)[:, None], counts / counts.sum(axis=0)
+    mean = (share * values).sum(axis=0)
+    deviation = np.sqrt((share * (values - mean) ** 2).sum(axis=0))
+    ones = np.ones([1 if i == axis else size for i, size in enumerate(shape)])
+    along = [-1 if i == axis else 1 for i in range(len(shape))]
+    of_pixel = [(ones * numbers.reshape(along)).ravel() for numbers in (mean, deviation)]
+    return of_pixel[0], of_pixel[1]
 
 
 def averaged(

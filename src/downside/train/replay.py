@@ -10,7 +10,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float, Int, Key
+from jaxtyping import Array, Bool, Float, Int, Key, Shaped
 
 from downside._random import stream
 from downside.agents.algorithm import BranchedTransition, OuterVariable
@@ -41,7 +41,8 @@ class Transition(NamedTuple):
 class Observed(NamedTuple):
     """What is known of a state that cannot be simulated."""
 
-    observation: Float[Any, "*n d"]
+    observation: Shaped[Any, "*n d"]
+    """In float32, or bytes."""
     mask: Bool[Any, "*n A"]
     """Which actions are legal."""
 
@@ -88,10 +89,12 @@ class NumpyReplayBuffer:
     """The last transitions of a run in a Gymnasium environment, in NumPy arrays that are written
     in place. Knows which transition follows which, for n-step returns."""
 
-    def __init__(self, observation_size: int, num_actions: int, capacity: int):
+    def __init__(
+        self, observation_size: int, num_actions: int, capacity: int, dtype: Any = np.float32
+    ):
         def observed() -> Observed:
             return Observed(
-                np.zeros((capacity, observation_size), np.float32),
+                np.zeros((capacity, observation_size), dtype),
                 np.zeros((capacity, num_actions), bool),
             )
 
