@@ -9,7 +9,7 @@ import downside
 
 SOURCE = Path(downside.__file__ or "").parent
 ORDER = [
-    {"_typing", "_arrays", "_files", "_machine", "_names", "_random", "_registration"},
+    {"_typing", "_arrays", "_files", "_machine", "_memory", "_names", "_random", "_registration"},
     {"_locks"},
     {"risk"},
     {"decompose", "ops"},
