@@ -114,6 +114,31 @@ def test_the_figures_of_the_default_problem():
             assert evaluation.value(risk) == pytest.approx(figure, abs=4 * error)
 
 
+def test_the_price_makes_the_seller_indifferent():
+    # At that premium the same hedge, in the same episodes, is worth 0.
+    hedge = DeltaBand(ENV, half_width=0.02)
+    price = hedge.price("cvar(0.2)", episodes=4000, seed=3)
+    assert price > ENV.received_premium
+    at_price = dataclasses.replace(hedge, env=dataclasses.replace(ENV, premium=price))
+    worth = ds.evaluate(at_price, episodes=4000, seed=3).value("cvar(0.2)")
+    assert worth == pytest.approx(0.0, abs=1e-4)
+
+
+def test_an_agent_has_a_price_too():
+    tiny = {"updates": 2, "batch_size": 16, "outer_interval": 1, "outer_episodes": 32}
+    agent = ds.PGSRM(Hedging(periods=3), risk="cvar(0.5)", hidden_sizes=(4,), **tiny).learn()
+    result = ds.evaluate(agent, episodes=500)
+    for risk in ("cvar(0.5)", "mean"):
+        expected = ENV.received_premium - result.value(risk)
+        assert agent.price(risk, episodes=500) == pytest.approx(expected, abs=1e-5)
+    assert agent.price(episodes=500) == agent.price("cvar(0.5)", episodes=500)
+    with pytest.raises(ValueError, match="`episodes` must be a whole number of at least 1, got 0"):
+        agent.price(episodes=0)
+    other = ds.PGSRM("downside/MeanReversion-v0", risk="mean", **tiny)
+    with pytest.raises(TypeError, match="`price` is for the hedging problem"):
+        other.price()
+
+
 def test_hedges_are_evaluated_and_compared_in_the_same_episodes():
     first = ds.evaluate(DeltaBand(ENV, half_width=0.02), episodes=4000)
     second = ds.evaluate(BlackScholesDelta(ENV), episodes=4000)

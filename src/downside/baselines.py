@@ -16,6 +16,7 @@ from downside.envs.actions import clip
 from downside.envs.hedging import Hedging, HedgingState
 from downside.envs.registry import make_jax
 from downside.envs.rollout import simulate
+from downside.risk import AbstractSpectralRisk
 
 
 def _hedging(env: Any) -> Hedging:
@@ -62,6 +63,13 @@ class AbstractHedge(eqx.Module):
         """The profits of so many episodes, not discounted."""
         key = jax.random.key(seed)
         return simulate(self.env, self, gamma=1.0, episodes=episodes, key=key)[0]
+
+    def price(
+        self, risk: AbstractSpectralRisk | str, *, episodes: int = 100_000, seed: int = 1
+    ) -> float:
+        """The premium at which the seller who hedges like this is indifferent between selling and
+        doing nothing, by a risk measure: as `agent.price`."""
+        return self.env.indifference_price(self.simulate_returns(episodes, seed), risk)
 
     def predict(
         self,

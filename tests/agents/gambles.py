@@ -54,11 +54,65 @@ class Rounded(Stake):
         return super().reward(jnp.round(action), noise)
 
 
+class Kinked(Stake):
+    """As the stake, with |a - 1| as the square root of a square: at a = 1, where an untrained actor
+    stands, and random play never, its derivative is NaN."""
+
+    def reward(self, action, noise):
+        return super().reward(action, noise) - jnp.sqrt((action[0] - 1.0) ** 2)
+
+
 class Rooted(Stake):
     """As the stake, with the square root of something that is 0."""
 
     def reward(self, action, noise):
         return super().reward(action, noise) + jnp.sqrt(action[0] - action[0])
+
+
+class Stakes(AbstractJaxEnv):
+    """The stake again and again: at each of 120 steps a in [0, 2] pays (a (0.5 + 2 z) - a²/4)/10.
+
+    With the same stake at all steps the return is normal with mean 12 (a/2 - a²/4) and standard
+    deviation 0.2 a sqrt(120).
+    """
+
+    steps = 120
+
+    @property
+    def action_space(self):
+        return gym.spaces.Box(0.0, 2.0, (1,), np.float32)
+
+    @property
+    def horizon(self):
+        return self.steps
+
+    @property
+    def observation_space(self):
+        return gym.spaces.Box(0.0, 1.0, (1,), np.float32)
+
+    def initial_state(self, key):
+        return jnp.zeros(())
+
+    def sample_noise(self, key):
+        return jax.random.normal(key)
+
+    def mirrored(self, noise):
+        return -noise
+
+    def transition(self, state, action, noise):
+        stake = jnp.asarray(action)[0]
+        reward = (stake * (0.5 + 2.0 * noise) - stake**2 / 4) / 10
+        return StepResult(state + 1.0, reward, state + 1 >= self.steps, jnp.zeros((), bool))
+
+    def observe(self, state):
+        return (state / self.steps)[None].astype(jnp.float32)
+
+    def best(self, tail):
+        """The best constant stake and its value, where `tail` deviations are taken off the mean."""
+        # 12 (a/2 - a²/4) - 0.2 sqrt(120) tail a, highest where 6 - 6 a = 0.2 sqrt(120) tail.
+        cost = 0.2 * np.sqrt(self.steps) * tail
+        stake = np.clip(1 - cost / 6, 0, 2)
+        return stake, 12 * (stake / 2 - stake**2 / 4) - cost * stake
 
 
 class SecondChance(AbstractJaxEnv):

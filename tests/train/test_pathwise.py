@@ -1,5 +1,6 @@
 """PG-SRM as an agent: settings, clock, errors, resuming, files, many at once."""
 
+import gymnasium as gym
 import jax
 import numpy as np
 import pytest
@@ -9,7 +10,7 @@ from downside.agents.settings import PathwiseSettings
 from downside.envs import MeanReversion
 from downside.train.pathwise_backend import find_clock
 
-from ..agents.gambles import Rooted, Rounded, Stake, Wait
+from ..agents.gambles import Kinked, Rooted, Rounded, Stake, Stakes, Wait
 from .tiny import ENV
 
 TINY = {
@@ -18,6 +19,7 @@ TINY = {
     "outer_interval": 2,
     "outer_episodes": 32,
     "updates": 4,
+    "final_batches": 4,
 }
 CONTINUOUS = MeanReversion(periods=3, continuous=True)
 
@@ -48,8 +50,8 @@ def test_an_agent_is_the_same_after_saving_loading_and_going_on(tmp_path, env):
 
 def test_steps_are_counted_those_of_learning_and_those_beside_them():
     agent = ds.PGSRM(CONTINUOUS, risk="cvar(0.5)", **TINY).learn()
-    assert agent.settings.total_timesteps == 4 * 16 * 3
-    assert agent.num_timesteps == 4 * 16 * 3
+    # Two updates with one batch, and two with four.
+    assert agent.settings.total_timesteps == agent.num_timesteps == (2 + 2 * 4) * 16 * 3
     # Two outer steps, random play and the first episodes, which normalise the inputs.
     assert agent.simulated_steps == (2 * 32 + 32 + 16) * 3
 
@@ -114,6 +116,32 @@ def test_long_episodes_have_one_network():
     assert len(agent.simulate_returns(10, seed=0)) == 10
 
 
+# --- segments ---------------------------------------------------------------------------------
+
+SEGMENTS = {**TINY, "longest_episode": 40, "segment_steps": 8}
+
+
+def test_long_episodes_are_learned_from_in_segments_and_counted_so():
+    agent = ds.PGSRM(Stakes(), risk="cvar(0.5)", gamma=1.0, **SEGMENTS).learn()
+    assert agent.settings.total_timesteps == agent.num_timesteps == 4 * 16 * 8
+    # Two outer steps of 32 episodes, random play, first episodes, and those that segments go on.
+    assert agent.simulated_steps == (2 * 32 + 32 + 16 + 16) * 120
+    segments = agent._driver.state.learner.segments
+    # Rows began 7.5 steps apart; all have gone on by four segments, or begun again.
+    ages = np.arange(16) * 120 // 16
+    for _ in range(4):
+        ages = np.where(ages + 8 >= 120, 0, ages + 8)
+    np.testing.assert_array_equal(segments.steps, ages)
+
+
+def test_an_agent_of_segments_is_the_same_after_saving_loading_and_going_on(tmp_path):
+    whole = ds.PGSRM(Stakes(), risk="cvar(0.5)", **SEGMENTS).learn()
+    part = ds.PGSRM(Stakes(), risk="cvar(0.5)", **SEGMENTS)
+    for _ in part.training():
+        break
+    assert_same(ds.load(part.save(tmp_path / "part"), Stakes()).resume(), whole)
+
+
 # --- errors -----------------------------------------------------------------------------------
 
 
@@ -125,6 +153,24 @@ def test_a_reward_that_has_no_derivative_by_the_action_is_refused():
 def test_a_derivative_that_is_not_finite_is_refused_with_its_place():
     with pytest.raises(ValueError, match="by number 0 of the action at step 0 is not"):
         ds.PGSRM(Rooted(), risk="mean", **TINY).learn()
+
+
+def test_a_gradient_that_becomes_nan_ends_training_at_the_last_good_state():
+    agent = ds.PGSRM(Kinked(), risk="mean", **{**TINY, "outer_interval": 1})
+    with pytest.raises(ds.DivergenceError, match="the loss or its gradient is not finite"):
+        agent.learn()
+    kept = agent._driver.state.learner.networks
+    assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(kept) if hasattr(leaf, "shape"))
+
+
+def test_boxes_without_bounds_are_refused():
+    class Unbounded(Stake):
+        @property
+        def action_space(self):
+            return gym.spaces.Box(0.0, np.inf, (1,), np.float32)
+
+    with pytest.raises(ValueError, match="bounds"):
+        ds.PGSRM(Unbounded(), risk="mean", **TINY)
 
 
 def test_environments_that_are_not_in_jax_are_refused_with_a_remedy():

@@ -1,6 +1,6 @@
 r"""PG-SRM: an actor, trained by differentiating the risk measure of whole simulated episodes."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
 
 import equinox as eqx
@@ -16,6 +16,7 @@ from downside.agents.branching import Episodes, branched_loss, input_statistics,
 from downside.agents.learner import AbstractLearner, Normalisation
 from downside.agents.networks import MakeTrunk
 from downside.agents.optimisers import make_optimiser
+from downside.agents.segments import SegmentState, init_segments, next_segment, segment_loss
 from downside.agents.settings import PathwiseSettings, Settings
 from downside.envs import (
     AbstractJaxEnv,
@@ -128,6 +129,8 @@ class ActorState(eqx.Module):
     """The average of the last actors; the present one before that begins."""
     optimiser: Any
     updates: Int[Array, ""]
+    segments: SegmentState | None = None
+    """Of long episodes, where they go on and the critic; None where whole ones are simulated."""
 
 
 class PathwiseLearner(AbstractLearner):
@@ -162,14 +165,22 @@ class PathwiseLearner(AbstractLearner):
         first = stream(key, "first episodes")
         positions = self.algorithm.positions(first, self.settings.batch_size, outer)
         episodes = self.simulate(actor, first, jnp.zeros((), bool), positions)
-        return self.restart(_normalised(actor, episodes, 1.0))
+        actor = _normalised(actor, episodes, 1.0)
+        segments = None
+        if self.in_segments:
+            segments = init_segments(self, actor, stream(key, "segments"), episodes.returns)
+        return self.restart(actor, segments)
 
-    def restart(self, actor: Actor) -> ActorState:
+    def restart(self, actor: Actor, segments: SegmentState | None = None) -> ActorState:
         """An actor about to be trained, with a fresh optimiser."""
         twin = jax.tree.map(lambda leaf: jnp.array(leaf) if eqx.is_array(leaf) else leaf, actor)
-        return ActorState(
-            actor, twin, self._optimiser.init(_weights(actor)), jnp.zeros((), jnp.int32)
-        )
+        moments = self._optimiser.init(_weights(actor))
+        return ActorState(actor, twin, moments, jnp.zeros((), jnp.int32), segments)
+
+    @property
+    def in_segments(self) -> bool:
+        """Whether episodes are too long to be differentiated as a whole."""
+        return self.head.low is not None and self.settings.in_segments(self.horizon)
 
     @property
     def _optimiser(self) -> optax.GradientTransformation:
@@ -209,6 +220,23 @@ class PathwiseLearner(AbstractLearner):
         if self.head.low is None:
             return simulate_choices(self, actor, key, positions, count)
         starts = jax.vmap(self.env.initial_state)(jax.random.split(stream(key, "start"), count))
+        memory, (inputs, beyond), running = unroll(
+            self.env,
+            self.relaxed_act(actor, rounded, positions),
+            starts,
+            lambda time: mirrored_noises(self.env, stream(key, "time", time), count),
+            gamma=self.settings.gamma,
+            horizon=self.horizon,
+            remember=self.horizon <= self.settings.step_networks,
+        )
+        statistics = input_statistics(inputs, running)
+        return Episodes(memory.accumulated, *statistics, saturation=beyond.mean())
+
+    def relaxed_act(
+        self, actor: Actor, rounded: Bool[Array, ""], positions: Any = None
+    ) -> Callable[[Any, Memory, Int[Array, ""]], tuple[Array, Any]]:
+        """The policy on a batch of episodes at one time step, differentiable in the weights; it
+        records the inputs of the actor and how far its outputs are in saturation."""
 
         def act(states: Any, memory: Memory, time: Int[Array, ""]) -> tuple[Array, Any]:
             observations = jax.vmap(self.env.observe)(states)
@@ -222,39 +250,49 @@ class PathwiseLearner(AbstractLearner):
             beyond = jnp.maximum(jnp.abs(outputs) - _SATURATION, 0.0) ** 2
             return points, (jax.lax.stop_gradient(inputs), beyond.mean())
 
-        memory, (inputs, beyond), running = unroll(
-            self.env,
-            act,
-            starts,
-            lambda time: mirrored_noises(self.env, stream(key, "time", time), count),
-            gamma=self.settings.gamma,
-            horizon=self.horizon,
-            remember=self.horizon <= self.settings.step_networks,
-        )
-        statistics = input_statistics(inputs, running)
-        return Episodes(memory.accumulated, *statistics, saturation=beyond.mean())
+        return act
 
     def update(
         self, state: ActorState, batch: Key[Array, ""], outer: Any, unit: Float[Array, ""]
     ) -> tuple[ActorState, Float[Array, ""]]:
-        """One gradient step on the episodes of a key, and minus their value in `unit`s.
+        """One gradient step on the episodes of a key, and minus their value in `unit`s; NaN if the
+        gradient is not finite.
 
-        Until `risk_neutral_fraction` of the run their value is the mean.
+        Until `risk_neutral_fraction` of the run their value is the mean. h, the `outer` variable,
+        counts where episodes are learned from in segments; otherwise it is that of the batch.
         """
         settings, progress = self.settings, state.updates / self.updates
-        positions = self.algorithm.positions(batch, settings.batch_size, outer)
         rounded = progress >= 1.0 - settings.rounding_fraction
         neutral = progress < settings.risk_neutral_fraction
 
-        def loss(actor: Actor) -> tuple[Array, Episodes]:
-            if self.head.low is None:
-                return branched_loss(self, actor, batch, neutral, unit, outer)
-            episodes = self.simulate(actor, batch, rounded, positions)
-            value = self.algorithm.batch_value(episodes.returns, positions)
-            value = jnp.where(neutral, episodes.returns.mean(), value)
-            return _SATURATION_WEIGHT * episodes.saturation - value / unit, episodes
+        def utility(returns: Float[Array, " n"]) -> Float[Array, " n"]:
+            return jnp.where(neutral, returns, outer(returns))
 
-        (value, episodes), gradient = eqx.filter_value_and_grad(loss, has_aux=True)(state.networks)
+        def loss(actor: Actor, key: Key[Array, ""]) -> tuple[Array, tuple[Episodes, Any]]:
+            if self.head.low is None:
+                value, episodes = branched_loss(self, actor, key, neutral, unit, outer)
+                return value, (episodes, None)
+            recorded = None
+            if state.segments is not None:
+                value, (episodes, recorded) = segment_loss(
+                    self, actor, state.segments, key, utility, rounded
+                )
+            else:
+                positions = self.algorithm.positions(key, settings.batch_size, outer)
+                episodes = self.simulate(actor, key, rounded, positions)
+                value = self.algorithm.batch_value(episodes.returns, positions)
+                value = jnp.where(neutral, episodes.returns.mean(), value)
+            return _SATURATION_WEIGHT * episodes.saturation - value / unit, (episodes, recorded)
+
+        grad = eqx.filter_value_and_grad(loss, has_aux=True)
+        if settings.final_batches > 1 and not self.in_segments:
+            grown = state.updates >= settings.growth_begins(self.updates)
+            count = jnp.where(grown, settings.final_batches, 1)
+            (value, (episodes, recorded)), gradient = _mean_of_batches(
+                lambda i: grad(state.networks, stream(batch, "batch", i)), count
+            )
+        else:
+            (value, (episodes, recorded)), gradient = grad(state.networks, batch)
         change, moments = self._optimiser.update(
             _weights(gradient), state.optimiser, _weights(state.networks)
         )
@@ -269,7 +307,24 @@ class PathwiseLearner(AbstractLearner):
             state.average,
             actor,
         )
-        return ActorState(actor, average, moments, updates), value
+        segments = state.segments
+        if segments is not None:
+            segments = next_segment(self, segments, batch, recorded)
+        # Weights that are lost in the last update of a chunk must not pass for those of a good one.
+        value = jnp.where(jnp.isfinite(optax.tree.norm(change)), value, jnp.nan)
+        return ActorState(actor, average, moments, updates, segments), value
+
+
+def _mean_of_batches(of_batch: Callable[[Any], Any], count: Int[Array, ""]) -> Any:
+    """The mean of `of_batch(0)`, `of_batch(1)`, and so on."""
+    shapes = jax.eval_shape(of_batch, 0)
+    total = jax.lax.fori_loop(
+        0,
+        count,
+        lambda i, total: jax.tree.map(jnp.add, total, of_batch(i)),
+        jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes),
+    )
+    return jax.tree.map(lambda leaf: leaf / count, total)
 
 
 def _weights(actor: Actor) -> Any:

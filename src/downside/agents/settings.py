@@ -213,7 +213,12 @@ class PathwiseSettings(Settings):
     final_learning_rate: float = real(0.01, 0.0, 1.0)
     """Last learning rate as a share of `learning_rate`; 1 keeps it constant."""
     batch_size: int = whole(4096, 2)
-    """Episodes per update, in mirrored pairs where the environment has mirrored noise."""
+    """Episodes of a batch, in mirrored pairs where the environment has mirrored noise."""
+    final_batches: int = whole(1, 1)
+    """Batches of an update in the last part of the run, whose gradients are averaged; one before.
+    In segments always one."""
+    growth_fraction: float = real(0.5, 0.0, 1.0)
+    """Share of the run, at its end, with `final_batches`."""
     max_grad_norm: float = real(1.0, 0.0, math.inf, open_low=True)
     """Gradients with a larger norm are scaled down to it."""
     updates: int = whole(6000, 1)
@@ -227,6 +232,10 @@ class PathwiseSettings(Settings):
     step_networks: int = whole(64, 0)
     """Episodes of at most so many steps have a network for each step; longer ones have one network
     for all steps."""
+    longest_episode: int = whole(256, 0)
+    """Longer episodes are differentiated in segments, with a learned value at the end of each."""
+    segment_steps: int = whole(32, 1)
+    """Steps of a segment."""
     rounding_fraction: float = real(0.5, 0.0, 1.0)
     """Share of the run, at its end, in which ordered discrete actions are rounded in training."""
     averaging: float = real(0.2, 0.0, 1.0)
@@ -240,6 +249,19 @@ class PathwiseSettings(Settings):
     """Simulated episodes of each evaluation."""
     risk_neutral_fraction: float = real(0.03, 0.0, 1.0)
     """Share of the run in which the mean is maximised, before the measure."""
+
+    def growth_begins(self, updates: int) -> int:
+        """The update of so many from which on there are `final_batches`."""
+        return math.ceil((1.0 - self.growth_fraction) * updates)
+
+    def batches(self, done: int, updates: int) -> int:
+        """Batches of the first `done` of so many updates."""
+        grown = max(0, done - self.growth_begins(updates))
+        return done + (self.final_batches - 1) * grown
+
+    def in_segments(self, horizon: int) -> bool:
+        """Whether episodes of so many steps are differentiated in segments."""
+        return horizon > max(self.longest_episode, self.segment_steps)
 
 
 @functools.cache

@@ -20,6 +20,7 @@ from downside.envs.heston import Heston
 from downside.envs.memory import LARGEST
 from downside.envs.noise import check_count, mirrored_normals
 from downside.envs.prices import geometric_brownian
+from downside.risk import AbstractSpectralRisk, as_risk
 
 
 class HedgingState(NamedTuple):
@@ -197,6 +198,17 @@ class Hedging(AbstractJaxEnv[HedgingState]):
             spot = real_array(self.initial_price)
             value = black_scholes.price(self.option, spot, spot, self.strike, deviation, step)
             return float(value)
+
+    def indifference_price(
+        self, profits: Float[ArrayLike, " n"], risk: AbstractSpectralRisk | str
+    ) -> float:
+        r"""The premium at which selling and hedging is worth as much as doing nothing.
+
+        With the `profits` $G$ of a hedge, which contain the premium $p$ of this problem, it is
+        $p - \rho(G)$: a measure $\rho$ grows with each unit of money by one, and is 0 for nothing.
+        """
+        values = np.asarray(profits, dtype=float)
+        return self.received_premium - float(as_risk(risk)(values))
 
     @property
     def _heston(self) -> Heston:

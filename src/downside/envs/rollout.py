@@ -1,7 +1,8 @@
 """Episodes of a policy: the only loops over environments that there are.
 
 - `rollout`: any number of episodes of a JAX environment, compiled.
-- `unroll`: the same for a fixed number of steps, which can be differentiated.
+- `unroll`: the same for a fixed number of steps, which can be differentiated; `unroll_segment`
+  where they may go on after it.
 - `VectorRollout`: a Gymnasium vector environment, one step of all its episodes after the other.
 - `play_episodes`: one episode for each seed, in Gymnasium environments that are never reset
   behind the caller's back.
@@ -94,6 +95,21 @@ def rollout(
     return Rollout(memory, steps, largest)
 
 
+class Segment(NamedTuple):
+    """A batch of episodes after some steps."""
+
+    states: Any
+    """Where they are; those that are over stand where they began."""
+    memory: Memory
+    """(s, c) of each."""
+    running: Bool[Array, " n"]
+    """Which ones are not over."""
+    records: Any
+    """What the policy recorded, stacked along the time."""
+    were_running: Bool[Array, "T n"]
+    """Which episodes were running at each time."""
+
+
 def unroll(
     env: AbstractJaxEnv,
     act: Callable[[Any, Memory, Int[Array, ""]], tuple[Any, Any]],
@@ -126,6 +142,33 @@ def unroll(
         (s, c) of each episode at the end; the records, stacked along the time; and which episodes
         were running at each time.
     """
+    segment = unroll_segment(
+        env,
+        act,
+        states,
+        noise,
+        gamma=gamma,
+        steps=horizon,
+        memory=memory,
+        running=running,
+        remember=remember,
+    )
+    return segment.memory, segment.records, segment.were_running
+
+
+def unroll_segment(
+    env: AbstractJaxEnv,
+    act: Callable[[Any, Memory, Int[Array, ""]], tuple[Any, Any]],
+    states: Any,
+    noise: Callable[[Int[Array, ""]], Any],
+    *,
+    gamma: float,
+    steps: int,
+    memory: Memory | None = None,
+    running: Bool[Array, " n"] | None = None,
+    remember: bool = True,
+) -> Segment:
+    """As `unroll`, for some `steps` of episodes that may go on after them."""
     count = jax.tree.leaves(states)[0].shape[0]
     start = jax.tree.map(lambda number: jnp.broadcast_to(number, (count,)), initial_memory())
     start = start if memory is None else memory
@@ -140,16 +183,18 @@ def unroll(
         )
         goes_on = running & ~result.terminated & ~result.truncated
         # Beyond its end an episode stands at its start, where derivatives are finite.
-        after = (_where_rows(goes_on, result.state, states), memory, goes_on)
+        after = (where_rows(goes_on, result.state, states), memory, goes_on)
         return after, (record, running)
 
     body = step if remember else jax.checkpoint(step)
     first = (states, start, running)
-    (_, final, _), (records, were_running) = jax.lax.scan(body, first, jnp.arange(horizon))
-    return final, records, were_running
+    (now, final, goes_on), (records, were_running) = jax.lax.scan(body, first, jnp.arange(steps))
+    return Segment(now, final, goes_on, records, were_running)
 
 
-def _where_rows(condition: Bool[Array, " n"], new: Any, old: Any) -> Any:
+def where_rows(condition: Bool[Array, " n"], new: Any, old: Any) -> Any:
+    """The new value of each row where the condition holds, and the old one elsewhere."""
+
     def choose(new: Array, old: Array) -> Array:
         return jnp.where(condition.reshape(-1, *[1] * (old.ndim - 1)), new, old)
 

@@ -188,9 +188,9 @@ class Driver:
             state, record = self.backend.chunk(spec, self.algorithm, self.state)
             if not is_finite(record):
                 raise DivergenceError(
-                    f"Training diverged after {int(record['timesteps']):,} steps: the loss is not "
-                    "finite. The networks and the outer variable are as they were one outer step "
-                    "earlier. Try a lower `learning_rate`, or look for rewards that are huge."
+                    f"Training diverged after {int(record['timesteps']):,} steps: the loss or its "
+                    "gradient is not finite. The networks and the outer variable are as they were "
+                    "one outer step earlier. Try a lower `learning_rate`, or look for rewards that are huge."
                 )
             record["simulated_steps"] += self._uncounted
             self.state, self._uncounted = state, 0

@@ -1,6 +1,8 @@
 """The public agents of the family, each one algorithm."""
 
 from downside.agents import DQN, SRM, ActorSRM, DialSRM, ICVaR, StaticCVaR
+from downside.envs import Hedging
+from downside.risk import AbstractSpectralRisk
 from downside.train.agent import Agent
 from downside.train.pathwise_backend import PathwiseBackend
 
@@ -40,3 +42,33 @@ class PGSRM(Agent):
     dial_algorithm = DialSRM
     jax_backend = PathwiseBackend
     gym_backend = None
+
+    def price(
+        self,
+        risk: AbstractSpectralRisk | str | None = None,
+        *,
+        episodes: int | None = None,
+        seed: int = 1,
+    ) -> float:
+        """In the hedging problem, the premium at which the seller who hedges like this is
+        indifferent between selling the option and doing nothing.
+
+        Its standard error is that of `ds.evaluate(agent, ...).standard_error(risk)`.
+
+        Arguments:
+            risk: the seller's measure; by default the one that the agent optimises.
+            episodes: how many fresh ones to simulate; by default 100,000.
+            seed: of these episodes, which are those of `ds.evaluate` with this seed.
+        """
+        env = self.jax_env
+        if not isinstance(env, Hedging):
+            raise TypeError(
+                f"`price` is for the hedging problem, where an option is sold; got {self.env_spec}."
+                " Use ds.evaluate(agent).value(risk)."
+            )
+        count = self.default_episodes if episodes is None else episodes
+        if not isinstance(count, int) or count < 1:
+            raise ValueError(f"`episodes` must be a whole number of at least 1, got {episodes!r}.")
+        return env.indifference_price(
+            self.simulate_returns(count, seed), self.risk if risk is None else risk
+        )

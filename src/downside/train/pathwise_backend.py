@@ -12,7 +12,7 @@ from jaxtyping import Array, Float, Int, Key
 
 from downside._random import stream
 from downside.agents.actor import ActionHead, Clock
-from downside.agents.algorithm import AbstractAlgorithm
+from downside.agents.algorithm import AbstractAlgorithm, AbstractDialAlgorithm
 from downside.agents.networks import MakeTrunk
 from downside.agents.settings import PathwiseSettings
 from downside.envs import AbstractJaxEnv, Memory
@@ -20,8 +20,7 @@ from downside.envs.actions import check_box
 from downside.envs.rollout import mirrored_noises, random_actions, unroll
 from downside.train import pathwise_program
 from downside.train.jax_backend import AbstractJaxBackend
-from downside.train.pathwise_program import PathwiseSpec, PathwiseState
-from downside.train.state import measuring_horizon
+from downside.train.pathwise_program import PathwiseSpec, PathwiseState, simulated_for
 
 _RANDOM_EPISODES = 256
 """Random episodes in which a clock is looked for, and derivatives are checked."""
@@ -46,8 +45,7 @@ class PathwiseBackend(AbstractJaxBackend):
         """With the steps that the updates take, unless the steps were given."""
         if settings.total_timesteps:
             return settings
-        horizon = measuring_horizon(env, settings.gamma)
-        steps = settings.updates * settings.batch_size * horizon
+        steps = simulated_for(env, settings, settings.updates, settings.updates)
         return dataclasses.replace(settings, total_timesteps=steps)
 
     def new_spec(
@@ -61,7 +59,14 @@ class PathwiseBackend(AbstractJaxBackend):
         self, spec: PathwiseSpec, algorithm: AbstractAlgorithm, key: Key[Array, ""]
     ) -> tuple[PathwiseState, int]:
         """A run that has learned nothing yet, and the steps that were simulated for it."""
-        check_gradients(self.env, spec.settings.gamma, spec.horizon)
+        if spec.in_segments and isinstance(algorithm, AbstractDialAlgorithm):
+            raise ValueError(
+                f"`longest_episode` must be at least {spec.horizon} for a dial in "
+                f"{type(self.env).__name__}, got {spec.settings.longest_episode}: a dial learns "
+                "from whole episodes, not in segments."
+            )
+        steps = spec.settings.segment_steps if spec.in_segments else spec.horizon
+        check_gradients(self.env, spec.settings.gamma, steps)
         return super().init(spec, algorithm, key)
 
     def fit_return_distribution(
@@ -75,7 +80,8 @@ class PathwiseBackend(AbstractJaxBackend):
         self, spec: PathwiseSpec, algorithm: AbstractAlgorithm, state: PathwiseState
     ) -> PathwiseState:
         """Steps and schedules from 0 again; what was learned stays."""
-        fresh = spec.learner(algorithm).restart(state.learner.networks)
+        before = state.learner
+        fresh = spec.learner(algorithm).restart(before.networks, before.segments)
         return eqx.tree_at(lambda s: (s.learner, s.key), state, (fresh, stream(state.key, "again")))
 
 
@@ -89,7 +95,7 @@ def find_clock(env: AbstractJaxEnv, settings: PathwiseSettings) -> Clock | None:
     observation that is the same in all episodes at each step and always grows, or always falls.
     """
     horizon = env.horizon
-    if horizon is None or horizon > settings.step_networks:
+    if horizon is None or horizon > settings.step_networks or settings.in_segments(horizon):
         return None
     if settings.gamma <= _COARSEST_DISCOUNT:
         return Clock(settings.gamma ** jnp.arange(horizon), None)

@@ -23,6 +23,18 @@ from downside.envs.rollout import random_episodes
 from downside.train.jax_program import compiled, scan, strong
 from downside.train.state import BestPolicy, CommonState, measuring_horizon, where
 
+_LEAST_EPISODES = 1024
+"""Episodes in which a policy is measured at least, unless `outer_episodes` is less."""
+
+
+def simulated_for(env: AbstractJaxEnv, settings: PathwiseSettings, done: int, updates: int) -> int:
+    """Environment steps that the first `done` of so many updates learn from."""
+    horizon = measuring_horizon(env, settings.gamma)
+    is_box = ActionHead.of(env)[0].low is not None
+    if is_box and settings.in_segments(horizon):
+        return done * settings.batch_size * settings.segment_steps
+    return settings.batches(done, updates) * settings.batch_size * horizon
+
 
 class PathwiseSpec(eqx.Module):
     """What does not change in a run of PG-SRM."""
@@ -47,7 +59,10 @@ class PathwiseSpec(eqx.Module):
     ) -> "PathwiseSpec":
         """Of a run of about so many simulated steps: a whole number of chunks."""
         spec = cls(env, settings, make_trunk, clock, 1)
-        chunks = max(1, round(total_timesteps / spec.timesteps_per_chunk))
+        interval = settings.outer_interval
+        # Of a long run, whose batches grow.
+        each = simulated_for(env, settings, 1000 * interval, 1000 * interval) / 1000
+        chunks = max(1, round(total_timesteps / each))
         return dataclasses.replace(spec, chunks=chunks)
 
     @property
@@ -56,9 +71,34 @@ class PathwiseSpec(eqx.Module):
         return measuring_horizon(self.env, self.settings.gamma)
 
     @property
+    def in_segments(self) -> bool:
+        """Whether episodes are too long to be differentiated as a whole."""
+        is_box = ActionHead.of(self.env)[0].low is not None
+        return is_box and self.settings.in_segments(self.horizon)
+
+    @property
+    def updates(self) -> int:
+        """Updates of the run."""
+        return self.chunks * self.settings.outer_interval
+
+    @property
     def timesteps_per_chunk(self) -> int:
-        """Simulated steps between two outer steps, without those of the outer step."""
-        return self.settings.outer_interval * self.settings.batch_size * self.horizon
+        """Simulated steps between two outer steps, without those of the outer step: on average over
+        the run."""
+        return self.timesteps(self.updates) // self.chunks
+
+    def timesteps(self, done: int) -> int:
+        """Simulated steps of the first `done` updates."""
+        return simulated_for(self.env, self.settings, done, self.updates)
+
+    @property
+    def measured_episodes(self) -> int:
+        """Episodes in which the policy is measured: of long ones no more than take the time of the
+        updates before."""
+        most = self.settings.outer_episodes
+        if not self.in_segments:
+            return most
+        return min(most, max(_LEAST_EPISODES, self.timesteps_per_chunk // self.horizon))
 
     def learner(self, algorithm: AbstractAlgorithm) -> PathwiseLearner:
         """The learner, with schedules of the length of the run."""
@@ -73,7 +113,7 @@ class PathwiseSpec(eqx.Module):
             head,
             self.clock,
             self.horizon,
-            self.chunks * self.settings.outer_interval,
+            self.updates,
         )
 
 
@@ -106,7 +146,7 @@ def init(
         stream(key, "random play"),
         gamma=spec.settings.gamma,
         horizon=spec.horizon,
-        episodes=spec.settings.outer_episodes,
+        episodes=spec.measured_episodes,
     )
     returns = random_play.memory.accumulated
     outer = algorithm.initial_outer(returns)
@@ -120,7 +160,8 @@ def init(
         best=BestPolicy(state.networks, outer, jnp.asarray(-jnp.inf)),
         key=key,
     )
-    simulated = spec.settings.batch_size * spec.horizon + random_play.steps
+    batches = 2 if learner.in_segments else 1  # to normalise inputs, and to begin segments
+    simulated = batches * spec.settings.batch_size * spec.horizon + random_play.steps
     return jax.tree.map(strong, run), simulated
 
 
@@ -170,10 +211,10 @@ def chunk(
 def record(spec: PathwiseSpec, metrics: PathwiseMetrics) -> dict[str, float]:
     """What `chunk` logs, as plain numbers; with the steps of the episodes that were learned from,
     and those that were simulated beside them for the outer step."""
-    settings, logged = spec.settings, {k: v.item() for k, v in metrics._asdict().items()}
+    logged = {k: v.item() for k, v in metrics._asdict().items()}
     return {
-        "timesteps": float(logged["updates"] * settings.batch_size * spec.horizon),
-        "simulated_steps": settings.outer_episodes * spec.horizon,
+        "timesteps": float(spec.timesteps(int(logged["updates"]))),
+        "simulated_steps": spec.measured_episodes * spec.horizon,
         **logged,
     }
 
@@ -187,7 +228,7 @@ def _measure(
 ) -> Float[Array, " n"]:
     """The returns of the policy in episodes that nothing is learned from: the same at every outer
     step, so that policies are compared under equal noise."""
-    count = spec.settings.outer_episodes
     rounded = jnp.ones((), bool)
+    count = spec.measured_episodes
     positions = learner.algorithm.measuring_positions(outer, count)
     return learner.simulate(actor, stream(key, "measure"), rounded, positions, count).returns
