@@ -1,6 +1,7 @@
 """Hedges from textbooks, evaluated and compared like agents."""
 
 import dataclasses
+from typing import Any
 
 import gymnasium as gym
 import jax
@@ -125,8 +126,14 @@ def test_the_price_makes_the_seller_indifferent():
 
 
 def test_an_agent_has_a_price_too():
-    tiny = {"updates": 2, "batch_size": 16, "outer_interval": 1, "outer_episodes": 32}
-    agent = ds.PGSRM(Hedging(periods=3), risk="cvar(0.5)", hidden_sizes=(4,), **tiny).learn()
+    tiny: dict[str, Any] = {
+        "updates": 2,
+        "batch_size": 16,
+        "outer_interval": 1,
+        "outer_episodes": 32,
+    }
+    agent = ds.PGSRM(Hedging(periods=3), risk="cvar(0.5)", hidden_sizes=(4,), **tiny)
+    agent.learn()
     result = ds.evaluate(agent, episodes=500)
     for risk in ("cvar(0.5)", "mean"):
         expected = ENV.received_premium - result.value(risk)

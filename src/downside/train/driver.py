@@ -190,7 +190,8 @@ class Driver:
                 raise DivergenceError(
                     f"Training diverged after {int(record['timesteps']):,} steps: the loss or its "
                     "gradient is not finite. The networks and the outer variable are as they were "
-                    "one outer step earlier. Try a lower `learning_rate`, or look for rewards that are huge."
+                    "one outer step earlier. Try a lower `learning_rate`, or look for rewards that "
+                    "are huge."
                 )
             record["simulated_steps"] += self._uncounted
             self.state, self._uncounted = state, 0
