@@ -18,7 +18,16 @@ if TYPE_CHECKING:
         cnn,
     )
     from downside.decompose import ConditionalRisk, conditional_risk
-    from downside.envs import PastAware, ReturnAware, TargetAware, check_env
+    from downside.envs import (
+        PastAware,
+        ReturnAware,
+        RiskReward,
+        RiskRewardCallback,
+        Simulator,
+        SimulatorError,
+        TargetAware,
+        check_env,
+    )
     from downside.evaluation import Difference, Evaluation, compare, evaluate, evaluate_policy
     from downside.exact import FiniteMDP, Plan, certified_bounds, cvar_curve, solve
     from downside.explanation import Explanation, explain
@@ -96,8 +105,12 @@ __all__ = [
     "QRiCVaR",
     "QuantileSettings",
     "ReturnAware",
+    "RiskReward",
+    "RiskRewardCallback",
     "RiskSyntaxError",
     "Settings",
+    "Simulator",
+    "SimulatorError",
     "SimulatorSettings",
     "StopAtValue",
     "StudyError",
@@ -157,6 +170,10 @@ _HOMES = {
     "conditional_risk": "downside.decompose",
     "ReturnAware": "downside.envs",
     "PastAware": "downside.envs",
+    "RiskReward": "downside.envs",
+    "RiskRewardCallback": "downside.envs",
+    "Simulator": "downside.envs",
+    "SimulatorError": "downside.envs",
     "TargetAware": "downside.envs",
     "check_env": "downside.envs",
     "Difference": "downside.evaluation",

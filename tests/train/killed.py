@@ -2,6 +2,8 @@
 
 python -m tests.train.killed FOLDER        begins
 python -m tests.train.killed FOLDER resume goes on from the latest checkpoint
+
+KILLED_ENV names another environment, such as the simulator "tests.train.market:Market".
 """
 
 import os
@@ -11,6 +13,7 @@ import jax
 
 import downside as ds
 
+from . import market  # noqa: F401  (so that a checkpoint may name it)
 from .tiny import CHUNK, ENV, TINY
 
 CHUNKS = int(os.environ.get("KILLED_CHUNKS", "6"))
@@ -23,7 +26,8 @@ def main(folder: str, resume: bool) -> None:
     if resume:
         ds.load(folder).resume(callback=callback)
     else:
-        agent = ds.QRSRM(ENV, risk="cvar(0.5)", seed=0, **TINY)
+        env = os.environ.get("KILLED_ENV", ENV)
+        agent = ds.QRSRM(env, risk="cvar(0.5)", seed=0, **TINY)
         agent.learn(CHUNKS * CHUNK, callback=callback)
     sys.stdout.write("done\n")
 

@@ -1,6 +1,7 @@
 """A flag for every setting that the agent has in the environment; left out, the preset's value
 holds."""
 
+import contextlib
 import dataclasses
 import re
 from typing import Annotated, Any, get_type_hints
@@ -66,9 +67,20 @@ def _kind(arguments: list[str]) -> type[Settings]:
     ]
     if not ids:  # no environment yet: what every environment has
         return Settings
-    if ids[0].rpartition(":")[2] not in JAX_IDS:
+    if ids[0].rpartition(":")[2] not in JAX_IDS and not _is_simulator(ids[0]):
         return GymnasiumSettings
     return SimulatorSettings if agent is None else agent.jax_backend.settings_class
+
+
+def _is_simulator(env_id: str) -> bool:
+    """Whether it is `module:Class` of a simulator; a module that fails, fails again later."""
+    if ":" not in env_id:
+        return False
+    from downside.envs.registry import class_of, import_environment
+
+    with contextlib.suppress(Exception):
+        import_environment(env_id)
+    return class_of(env_id) is not None
 
 
 def _agent(arguments: list[str]) -> Any:

@@ -7,6 +7,7 @@ from downside.envs.american_put import AmericanPut, OptionState
 from downside.envs.checking import check_env
 from downside.envs.cliff_walk import CliffWalk, GridState, Tables
 from downside.envs.core import AbstractJaxEnv, Step, StepResult
+from downside.envs.faults import EnvironmentFaultError, SimulatorError
 from downside.envs.finite_problems import (
     AbstractTabulated,
     BettingGame,
@@ -33,6 +34,9 @@ from downside.envs.memory import (
 from downside.envs.memory_env import JaxMemoryAware, MemoryState
 from downside.envs.portfolio import Portfolio, PortfolioState
 from downside.envs.registry import Registered, make_jax, registered
+from downside.envs.risk_reward import RiskReward, RiskRewardCallback, VectorRiskReward
+from downside.envs.simulator import Simulator, SimulatorState
+from downside.envs.simulator_vector_env import SimulatorVectorEnv
 from downside.envs.tabular import Tabular, TabularState
 from downside.envs.vector_wrappers import (
     VectorMemoryAware,
@@ -49,6 +53,7 @@ __all__ = [
     "BettingGame",
     "CliffWalk",
     "DualCounterexample",
+    "EnvironmentFaultError",
     "GamblersRuin",
     "GridState",
     "GuardedMaze",
@@ -72,8 +77,14 @@ __all__ = [
     "Registered",
     "ReturnAware",
     "ReturnInput",
+    "RiskReward",
+    "RiskRewardCallback",
     "RiskyLunarLander",
     "RiverSwim",
+    "Simulator",
+    "SimulatorError",
+    "SimulatorState",
+    "SimulatorVectorEnv",
     "Step",
     "StepResult",
     "Tables",
@@ -85,6 +96,7 @@ __all__ = [
     "VectorMemoryAware",
     "VectorPastAware",
     "VectorReturnAware",
+    "VectorRiskReward",
     "VectorTargetAware",
     "check_env",
     "make_jax",

@@ -13,7 +13,10 @@ from jaxtyping import Array, Float, Key
 
 from downside.envs.actions import check_box
 from downside.envs.core import AbstractJaxEnv, Step
+from downside.envs.faults import named_faults
 from downside.envs.registry import make_jax
+from downside.envs.simulator import Simulator
+from downside.envs.simulator_checks import check_simulator
 from downside.envs.vector_adapter import VectorEnvAdapter
 
 _EPISODES = 8
@@ -30,6 +33,9 @@ def check_env(env: Any, *, seed: int = 0, **parameters: Any) -> None:
     horizon. If actions are continuous, derivatives by them must be finite; a warning names the
     ones that no reward depends on. `relaxed` and `mirrored` must fit, where there are any.
 
+    A `ds.Simulator` is first played in NumPy: `step` must be a function of state, action and noise,
+    must leave its arguments as they are, and must treat every row by itself.
+
     Any other environment goes through Gymnasium's checker and a few steps of the adapter through
     which agents see it.
 
@@ -40,7 +46,10 @@ def check_env(env: Any, *, seed: int = 0, **parameters: Any) -> None:
     """
     core = make_jax(env, **parameters)
     if core is not None:
-        _check_jax(core, jax.random.key(seed))
+        with named_faults():
+            if isinstance(core, Simulator):
+                check_simulator(core.calls, seed)
+            _check_jax(core, jax.random.key(seed))
         return
     env = gym.make(env, **parameters) if isinstance(env, str) else env
     if isinstance(env, gym.Env):
@@ -55,7 +64,7 @@ def check_env(env: Any, *, seed: int = 0, **parameters: Any) -> None:
 
 
 def _check_jax(env: AbstractJaxEnv, key: Key[Array, ""]) -> None:
-    name = type(env).__name__
+    name = _name(env)
     _check_spaces(env, name)
     keys = jax.random.split(key, _EPISODES)
     states, observations = _compiled(env, "reset", lambda: jax.vmap(env.reset)(keys))
@@ -76,6 +85,11 @@ def _check_jax(env: AbstractJaxEnv, key: Key[Array, ""]) -> None:
     slopes = _check_episodes(env, keys, name)
     if not env.num_actions:
         _check_derivatives(slopes, name)
+
+
+def _name(env: AbstractJaxEnv) -> str:
+    """Of the class that the user wrote."""
+    return env.calls.name if isinstance(env, Simulator) else type(env).__name__
 
 
 def _check_spaces(env: AbstractJaxEnv, name: str) -> None:
@@ -298,7 +312,7 @@ def _compiled(env: AbstractJaxEnv, what: str, function: Any) -> Any:
         return eqx.filter_jit(function)()
     except jax.errors.JAXTypeError as error:
         raise ValueError(
-            f"`{what}` of {type(env).__name__} must work inside of jax.jit, but JAX says: "
+            f"`{what}` of {_name(env)} must work inside of jax.jit, but JAX says: "
             f"{str(error).splitlines()[0]} Use jnp.where instead of `if`, and jnp instead of np."
         ) from error
 

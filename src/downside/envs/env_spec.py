@@ -2,8 +2,9 @@
 
 import dataclasses
 import hashlib
+import inspect
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import equinox as eqx
@@ -15,6 +16,8 @@ from downside._registration import JAX_IDS
 from downside.envs.core import AbstractJaxEnv
 from downside.envs.gymnasium_env import GymnasiumEnv
 from downside.envs.gymnasium_vector_env import GymnasiumVectorEnv
+from downside.envs.simulator import Simulator
+from downside.envs.simulator_vector_env import SimulatorVectorEnv
 
 _NOT_THE_PROBLEM = ("render_mode", "num_envs", "vectorization_mode", "vector_kwargs", "wrappers")
 """What Gymnasium keeps among the parameters of an environment although it is none."""
@@ -27,7 +30,7 @@ class EnvSpec:
     description: str
     """What it is called."""
     id: str | None = None
-    """Its id in Gymnasium's registry; None if it can only be handed over."""
+    """Its id in Gymnasium's registry, or `module:Class`; None if it can only be handed over."""
     parameters: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     num_envs: int | None = None
     """Of a vector environment, how many there were."""
@@ -39,8 +42,10 @@ class EnvSpec:
         """Of an environment that was handed over, or of an id."""
         if isinstance(env, str):
             return cls(env, env, dict(parameters or {}))
-        if isinstance(env, GymnasiumEnv | GymnasiumVectorEnv):
+        if isinstance(env, GymnasiumEnv | GymnasiumVectorEnv | SimulatorVectorEnv):
             return cls.of(env.core)
+        if isinstance(env, Simulator):
+            return cls._of_simulator(env.simulator)
         if isinstance(env, AbstractJaxEnv):
             ids = [env_id for env_id, name in JAX_IDS.items() if type(env).__name__ == name]
             given = {
@@ -59,6 +64,17 @@ class EnvSpec:
         by_hand = isinstance(env, gym.vector.VectorWrapper) or bool(added)
         plain = not by_hand and _is_json(given)
         return cls(spec.id, spec.id if plain else None, given if plain else {}, count)
+
+    @classmethod
+    def _of_simulator(cls, simulator: Any) -> "EnvSpec":
+        """`module:Class`, if the attributes of the object have the values of its arguments."""
+        kind = type(simulator)
+        name = f"{kind.__module__}:{kind.__qualname__}"
+        given = _arguments(simulator)
+        known = given is not None and "<locals>" not in name and _is_json(given)
+        if known:
+            return cls(kind.__name__, name, given or {})
+        return cls(kind.__name__, digest=_digest_of(sorted(vars(simulator).items())))
 
     def as_json(self) -> dict[str, Any]:
         """Plain types."""
@@ -79,16 +95,35 @@ class EnvSpec:
 
 def _digest(env: AbstractJaxEnv) -> str:
     """Of its numbers: those in arrays, and in fields that are plain values."""
+    named = [(field.name, getattr(env, field.name)) for field in dataclasses.fields(env)]
+    return _digest_of(named, jax.tree.leaves(env))
+
+
+def _digest_of(named: Iterable[tuple[str, Any]], leaves: Iterable[Any] | None = None) -> str:
+    """Of the arrays among the leaves, by default of those among the values, and of plain values."""
+    named = list(named)
     digest = hashlib.sha256()
-    for leaf in jax.tree.leaves(env):
+    for leaf in [value for _, value in named] if leaves is None else leaves:
         if eqx.is_array_like(leaf):
             values = np.asarray(leaf)
             digest.update(f"{values.dtype}{values.shape}".encode() + values.tobytes())
-    for field in dataclasses.fields(env):
-        value = getattr(env, field.name)
+    for name, value in named:
         if _is_json(value):
-            digest.update(f"{field.name}={json.dumps(value)}".encode())
+            digest.update(f"{name}={json.dumps(value)}".encode())
     return digest.hexdigest()[:12]
+
+
+def _arguments(simulator: Any) -> dict[str, Any] | None:
+    """The arguments that make a simulator again, read from its attributes of the same name; None if
+    there is an argument without one."""
+    kind = type(simulator)
+    if kind.__init__ is object.__init__:
+        return None if vars(simulator) else {}  # attributes that were set by hand
+    arguments = inspect.signature(kind).parameters.values()
+    plain = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+    if not all(one.kind in plain and hasattr(simulator, one.name) for one in arguments):
+        return None
+    return {one.name: _plain(getattr(simulator, one.name)) for one in arguments}
 
 
 def _time_limit(spec: Any) -> dict[str, int]:

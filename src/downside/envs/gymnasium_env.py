@@ -10,6 +10,7 @@ from jaxtyping import Array, Float
 from downside.envs import render
 from downside.envs.actions import check_action
 from downside.envs.core import AbstractJaxEnv
+from downside.envs.faults import named_faults, ready
 from downside.envs.problems import build
 
 
@@ -67,10 +68,11 @@ class GymnasiumEnv(gym.Env[np.ndarray, Any]):
         super().reset(seed=seed)
         if seed is not None or self._key is None:
             self._key = key_from(self.np_random)
-        self._key, state, observation, mask = _reset(self.core, self._key)
-        given = (options or {}).get("state")
-        if given is not None:
-            state, observation, mask = _view(self.core, _like(given, state))
+        with named_faults():
+            self._key, state, observation, mask = ready(_reset(self.core, self._key))
+            given = (options or {}).get("state")
+            if given is not None:
+                state, observation, mask = ready(_view(self.core, _like(given, state)))
         self._state, self._over = state, False
         self._history = []
         self._record(None, 0.0)
@@ -81,7 +83,8 @@ class GymnasiumEnv(gym.Env[np.ndarray, Any]):
     ) -> tuple[Float[np.ndarray, " d"], float, bool, bool, dict[str, Any]]:
         """Act under fresh noise."""
         action = self._check(action)
-        self._key, *result = _step(self.core, self._key, self._state, action)
+        with named_faults():
+            self._key, *result = ready(_step(self.core, self._key, self._state, action))
         return self._after(action, *result)
 
     def step_with_noise(
@@ -89,7 +92,9 @@ class GymnasiumEnv(gym.Env[np.ndarray, Any]):
     ) -> tuple[Float[np.ndarray, " d"], float, bool, bool, dict[str, Any]]:
         """Act under the given noise, for comparisons; the random numbers stay where they are."""
         action = self._check(action)
-        return self._after(action, *_step_with_noise(self.core, self._state, action, noise))
+        with named_faults():
+            result = ready(_step_with_noise(self.core, self._state, action, noise))
+        return self._after(action, *result)
 
     def render(self) -> Any:
         """The episode so far: a picture for "rgb_array", text for "ansi"."""

@@ -14,6 +14,7 @@ from jaxtyping import Bool, Float
 from downside.envs._parameters import check_whole
 from downside.envs.actions import check_actions
 from downside.envs.core import AbstractJaxEnv, Step
+from downside.envs.faults import named_faults, ready
 from downside.envs.gymnasium_env import key_from, split
 from downside.envs.problems import build
 
@@ -57,7 +58,7 @@ class GymnasiumVectorEnv(VectorEnv[np.ndarray, Any, np.ndarray]):
             )
         self.core = build(core, parameters)
         self.num_envs = num_envs
-        self.autoreset_mode = _autoreset_mode(autoreset_mode)
+        self.autoreset_mode = as_autoreset_mode(autoreset_mode)
         self.metadata = {"render_modes": [], "autoreset_mode": self.autoreset_mode}
         self.single_observation_space = self.core.observation_space
         self.single_action_space = self.core.action_space
@@ -96,7 +97,8 @@ class GymnasiumVectorEnv(VectorEnv[np.ndarray, Any, np.ndarray]):
             raise gym.error.ResetNeeded(
                 "`options['reset_mask']` needs copies that are running. Call `reset()` first."
             )
-        self._key, *fresh = _reset_all(self.core, self._key, self.num_envs)
+        with named_faults():
+            self._key, *fresh = ready(_reset_all(self.core, self._key, self.num_envs))
         if chosen.all():
             self._state, self._observation, self._mask = fresh
         else:
@@ -120,9 +122,10 @@ class GymnasiumVectorEnv(VectorEnv[np.ndarray, Any, np.ndarray]):
     def _advance(self, actions: Any, noise: Any):
         actions = self._check(actions)
         mode = self.autoreset_mode
-        self._key, step, mask, now = _advance(
-            self.core, self._key, self._state, actions, self._over, noise, mode
-        )
+        with named_faults():
+            self._key, step, mask, now = ready(
+                _advance(self.core, self._key, self._state, actions, self._over, noise, mode)
+            )
         self._state, self._observation, self._mask = now
         rewards = np.array(step.reward, np.float64)
         terminated, truncated = np.array(step.terminated), np.array(step.truncated)
@@ -130,7 +133,7 @@ class GymnasiumVectorEnv(VectorEnv[np.ndarray, Any, np.ndarray]):
         infos: dict[str, Any] = {}
         if mode is AutoresetMode.SAME_STEP:
             if done.any():
-                infos = _final(np.array(step.observation), np.array(mask), done)
+                infos = final_infos(np.array(step.observation), np.array(mask), done)
         else:
             self._over = done
         infos |= self._infos(np.ones(self.num_envs, bool))
@@ -170,7 +173,8 @@ def reset_mask(options: dict[str, Any] | None, num_envs: int) -> Bool[np.ndarray
     return mask.copy()
 
 
-def _autoreset_mode(mode: AutoresetMode | str) -> AutoresetMode:
+def as_autoreset_mode(mode: AutoresetMode | str) -> AutoresetMode:
+    """What happens when an episode ends, from its name."""
     try:
         return AutoresetMode(mode)
     except ValueError:
@@ -180,7 +184,7 @@ def _autoreset_mode(mode: AutoresetMode | str) -> AutoresetMode:
         ) from None
 
 
-def _final(observations: np.ndarray, masks: np.ndarray, done: np.ndarray) -> dict[str, Any]:
+def final_infos(observations: np.ndarray, masks: np.ndarray, done: np.ndarray) -> dict[str, Any]:
     """The last observations and infos of the episodes that ended, laid out as Gymnasium does."""
     final_obs = np.full(len(done), None, dtype=object)
     for i in np.flatnonzero(done):

@@ -3,6 +3,7 @@
 import dataclasses
 import importlib
 import inspect
+import sys
 from typing import Any
 
 import gymnasium as gym
@@ -15,6 +16,8 @@ from downside.envs.gymnasium_vector_env import GymnasiumVectorEnv
 from downside.envs.lunar_lander import LANDERS
 from downside.envs.memory_env import JaxMemoryAware
 from downside.envs.problems import PROBLEMS, build
+from downside.envs.simulator import Simulator
+from downside.envs.simulator_vector_env import SimulatorVectorEnv
 from downside.envs.vector_wrappers import VectorMemoryAware
 from downside.envs.wrappers import MemoryAware, ReturnAware, TargetAware
 
@@ -87,8 +90,8 @@ def make_jax(env: Any, **parameters: Any) -> AbstractJaxEnv | None:
     """The JAX core of an environment, or None if it has none.
 
     Args:
-        env: An id such as "downside/MeanReversion-v0", an `AbstractJaxEnv`, or a Gymnasium
-            environment or vector environment over one.
+        env: An id such as "downside/MeanReversion-v0"; `module:Class` of a simulator; an
+            `AbstractJaxEnv`; or a Gymnasium environment or vector environment over one.
         **parameters: With an id: the parameters of that environment.
 
     Returns:
@@ -101,6 +104,12 @@ def make_jax(env: Any, **parameters: Any) -> AbstractJaxEnv | None:
     if isinstance(env, AbstractJaxEnv):
         return build(env, parameters)
     if not isinstance(env, gym.Env | gym.vector.VectorEnv):
+        if hasattr(env, "initial_state") and hasattr(env, "step"):
+            name = getattr(env, "__name__", type(env).__name__)
+            raise TypeError(
+                f"`env` must be an environment, got {name}. If it is a simulator in NumPy, pass "
+                f"ds.Simulator({name}...)."
+            )
         raise TypeError(
             "`env` must be an environment id, an AbstractJaxEnv, or a Gymnasium environment, got "
             f"{env!r}. For example 'downside/MeanReversion-v0'."
@@ -118,6 +127,10 @@ def _from_id(env_id: str, parameters: dict[str, Any]) -> AbstractJaxEnv | None:
     import_environment(env_id)
     if name in JAX_IDS:
         return build(JAX_IDS[name], parameters)
+    kind = class_of(env_id)
+    if kind is not None:
+        in_jax = issubclass(kind, AbstractJaxEnv)
+        return kind(**parameters) if in_jax else Simulator(kind, **parameters)
     if name in gym.registry:
         return None
     ids = (*JAX_IDS, *LANDER_IDS)
@@ -128,6 +141,20 @@ def _from_id(env_id: str, parameters: dict[str, Any]) -> AbstractJaxEnv | None:
         f"`env` must be the id of a registered environment, got {env_id!r}.{hint} "
         f"Ours are: {', '.join(ours.values())}."
     )
+
+
+def class_of(env_id: str) -> type | None:
+    """The class that `module:Class` names, of a simulator or an environment in JAX, if its module
+    is imported; None for all other ids."""
+    module, _, name = env_id.rpartition(":")
+    kind: Any = sys.modules.get(module)
+    for part in name.split(".") if kind is not None else ():
+        kind = getattr(kind, part, None)
+    is_ours = isinstance(kind, type) and (
+        issubclass(kind, AbstractJaxEnv)
+        or (hasattr(kind, "initial_state") and hasattr(kind, "step"))
+    )
+    return kind if is_ours else None
 
 
 def import_environment(env_id: str) -> None:
@@ -147,7 +174,7 @@ def import_environment(env_id: str) -> None:
 
 
 def _unwrap(env: gym.Env | gym.vector.VectorEnv) -> AbstractJaxEnv | None:
-    if isinstance(env, GymnasiumEnv | GymnasiumVectorEnv):
+    if isinstance(env, GymnasiumEnv | GymnasiumVectorEnv | SimulatorVectorEnv):
         return env.core
     if isinstance(env, MemoryAware | ReturnAware | TargetAware | VectorMemoryAware):
         inner = _unwrap(env.env)

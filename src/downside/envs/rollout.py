@@ -23,9 +23,10 @@ from jaxtyping import Array, Bool, Float, Int, Key
 
 from downside._random import stream
 from downside.envs.core import AbstractJaxEnv
+from downside.envs.faults import EnvironmentFaultError, named_faults, ready
 from downside.envs.memory import Memory
 from downside.envs.memory_env import initial_memory
-from downside.envs.vector_adapter import EnvironmentFaultError, VectorEnvAdapter, VectorStep
+from downside.envs.vector_adapter import VectorEnvAdapter, VectorStep
 
 MAX_EPISODE_STEPS = 100_000
 """Steps after which an episode is taken to never end."""
@@ -289,7 +290,9 @@ def simulate(
     batches = []
     for i, done in enumerate(range(0, episodes, _BATCH)):
         keys = jax.random.split(jax.random.fold_in(key, i), _BATCH)
-        returns, largest = _simulate_batch(env, policy, gamma, horizon, track, keys)
+        with named_faults():
+            batch = _simulate_batch(env, policy, gamma, horizon, track, keys)
+            returns, largest = ready(batch)
         size = min(_BATCH, episodes - done)
         batches.append((np.asarray(returns, float)[:size], np.asarray(largest, float)[:size]))
     returns, largest = zip(*batches, strict=True)

@@ -11,6 +11,7 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
 from jaxtyping import Bool, Float, Shaped
 
 from downside.envs.env_spec import EnvSpec
+from downside.envs.faults import EnvironmentFaultError
 from downside.envs.flatten import flat_space, flatten, flatten_batch, is_bytes
 from downside.envs.history import History
 from downside.envs.vector_wrappers import autoreset_mode
@@ -18,10 +19,6 @@ from downside.envs.vector_wrappers import autoreset_mode
 _EVALUATED = 32
 """Environments side by side when a policy is evaluated: a call of the networks costs nearly the
 same for all of them (`benchmarks/gymnasium_speed.py`)."""
-
-
-class EnvironmentFaultError(RuntimeError):
-    """The environment did something that no agent can learn from."""
 
 
 class VectorStep(NamedTuple):

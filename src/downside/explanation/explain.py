@@ -10,6 +10,7 @@ import numpy as np
 from downside.agents import QuantileSettings
 from downside.decompose import ConditionalRisk
 from downside.envs import AbstractJaxEnv, make_jax
+from downside.envs.faults import named_faults
 from downside.evaluation.bootstrap import whole_number
 from downside.exact import AbstractFiniteProblem, OptionProblem, Plan, TradingProblem
 from downside.explanation import narrative
@@ -45,6 +46,7 @@ _MAX_CHECKED_STEPS = 60_000
 """Where episodes are long, fewer of them are checked."""
 
 
+@named_faults()
 def explain(
     subject: Agent | Plan,
     env: Any = None,

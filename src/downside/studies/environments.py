@@ -10,7 +10,7 @@ from downside._registration import JAX_IDS
 from downside.envs import make_jax
 from downside.envs.env_spec import EnvSpec
 from downside.envs.problems import PROBLEMS, parameter_names
-from downside.envs.registry import import_environment
+from downside.envs.registry import class_of, import_environment
 from downside.envs.vector_adapter import VectorEnvAdapter
 from downside.studies.problems import KeyPath, Problems, named_in
 from downside.train.gym_backend import GymBackend
@@ -39,8 +39,9 @@ def read_environment(
         text = f"{type(error).__name__}: {error}"
         problems.add((*path, "id"), f"The module in {env_id!r} cannot be imported: {text}.")
         return []
+    simulator = class_of(env_id)
     try:
-        if bare not in JAX_IDS:
+        if bare not in JAX_IDS and simulator is None:
             make_jax(bare)
     except ValueError as error:
         problems.add((*path, "id"), error)
@@ -59,12 +60,17 @@ def read_environment(
             _locate(env_id, given, swept, error, path, problems)
             break
     # A problem keeps the study from running; the agents are still checked against this kind.
-    return environments or [Environment(env_id, {}, in_jax=bare in JAX_IDS)]
+    return environments or [
+        Environment(env_id, {}, in_jax=bare in JAX_IDS or simulator is not None)
+    ]
 
 
 def _make(env_id: str, parameters: dict[str, Any]) -> Environment:
     """The environment with these parameters, after making it once."""
     bare = env_id.rpartition(":")[2]
+    if class_of(env_id) is not None:
+        make_jax(env_id, **parameters)
+        return Environment(env_id, parameters, in_jax=True)
     core = make_jax(bare, **parameters) if bare in JAX_IDS else None
     if core is not None:
         return Environment(env_id, dict(EnvSpec.of(core).parameters), in_jax=True)

@@ -16,9 +16,16 @@ from downside.agents.learner import AbstractLearner
 from downside.agents.networks import MakeTrunk
 from downside.agents.settings import QuantileSettings, Settings, SimulatorSettings
 from downside.envs import AbstractJaxEnv, GymnasiumEnv, Memory
+from downside.envs.faults import named_faults, ready
 from downside.envs.rollout import simulate
 from downside.train import jax_program
 from downside.train.state import FIT_CHUNK, BestPolicy, TrainSpec, TrainState, measuring_horizon
+
+UNHARMED = (
+    "The agent is as it was after the last outer step: `agent.save` keeps it, and once the line is "
+    "mended `resume` goes on from there."
+)
+"""What a fault in the middle of a chunk leaves."""
 
 
 class AbstractJaxBackend(abc.ABC):
@@ -49,14 +56,16 @@ class AbstractJaxBackend(abc.ABC):
 
     def init(self, spec: Any, algorithm: AbstractAlgorithm, key: Key[Array, ""]) -> tuple[Any, int]:
         """A run that has learned nothing yet, and the steps that were simulated for it."""
-        state, simulated = self.program.init(spec, algorithm, key)
+        with named_faults():
+            state, simulated = ready(self.program.init(spec, algorithm, key))
         return state, int(simulated)
 
     def chunk(
         self, spec: Any, algorithm: AbstractAlgorithm, state: Any
     ) -> tuple[Any, dict[str, float]]:
         """From one outer step to the next, with a record for the log."""
-        state, metrics = self.program.chunk(spec, algorithm, state)
+        with named_faults(UNHARMED):
+            state, metrics = ready(self.program.chunk(spec, algorithm, state))
         return state, self.program.record(spec, metrics)
 
     @abc.abstractmethod
@@ -159,7 +168,8 @@ class JaxBackend(AbstractJaxBackend):
         self, spec: TrainSpec, algorithm: AbstractAlgorithm, state: TrainState
     ) -> tuple[TrainState, int]:
         """As `jax_program.fit_return_distribution`; with the steps that were simulated."""
-        state, _ = jax_program.fit_return_distribution(spec, algorithm, state)
+        with named_faults(UNHARMED):
+            state, _ = ready(jax_program.fit_return_distribution(spec, algorithm, state))
         return state, FIT_CHUNK * jax_program.simulated_per_batch(spec)
 
     def start_over(

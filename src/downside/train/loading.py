@@ -12,7 +12,7 @@ import gymnasium as gym
 
 from downside._registration import JAX_IDS
 from downside.agents import AbstractAlgorithm, Settings
-from downside.envs.registry import EnvironmentNotFoundError
+from downside.envs.registry import EnvironmentNotFoundError, class_of
 from downside.risk import AbstractSpectralRisk, Dial, RiskSyntaxError, as_risk, parse
 from downside.train import family  # noqa: F401  (defines the public agents)
 from downside.train.agent import Agent
@@ -144,8 +144,9 @@ def _make(
     if env is None:
         _check_id(spec, path)
         env, parameters = spec["id"], spec["parameters"]
-        in_jax = env.rpartition(":")[2] in JAX_IDS
-        if in_jax:
+        ours = env.rpartition(":")[2] in JAX_IDS
+        in_jax = ours or class_of(env) is not None
+        if ours:
             _check_size(parameters, path)
         count = settings.get("num_envs", 1)
         if not in_jax and isinstance(count, int) and count > MAX_GYMNASIUM_ENVS:

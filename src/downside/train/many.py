@@ -25,6 +25,7 @@ from downside._machine import cores
 from downside.agents import AbstractAlgorithm
 from downside.envs import AbstractJaxEnv, make_jax
 from downside.envs.env_spec import EnvSpec
+from downside.envs.faults import named_faults, ready
 from downside.risk import AbstractSpectralRisk
 from downside.train.agent import Agent
 from downside.train.config import check_timesteps
@@ -343,11 +344,13 @@ def _train(
     backend = agents[0]._driver.backend
     assert isinstance(backend, AbstractJaxBackend)
     program = backend.program
-    state, simulated = _together(program.init)(spec, algorithms, keys)
+    with named_faults():
+        state, simulated = ready(_together(program.init)(spec, algorithms, keys))
     before, extra = state, np.asarray(simulated)
     for chunk in range(spec.chunks):
         before = state
-        state, metrics = _together(program.chunk)(spec, algorithms, before)
+        with named_faults():
+            state, metrics = ready(_together(program.chunk)(spec, algorithms, before))
         for i, agent in enumerate(agents):
             if i in bad:
                 continue
@@ -366,7 +369,9 @@ def _train(
     else:
         del before  # or there would be three of them, not two
         for _ in range(spec.fit_chunks):
-            state, _ = _together(program.fit_return_distribution)(spec, algorithms, state)
+            fit = _together(program.fit_return_distribution)
+            with named_faults():
+                state, _ = ready(fit(spec, algorithms, state))
     fitted = 0
     if spec.fit_chunks:
         fitted = FIT_CHUNK * program.simulated_per_batch(spec) * spec.fit_chunks
