@@ -205,6 +205,12 @@ def test_a_run_is_trained_valued_and_listed(tmp_path, monkeypatch, capsys):
     assert [one["risk"] for one in shown["values"]][:2] == ["cvar(0.5)", "cvar(0.1)"]
     assert shown["values"][0]["episodes"] == 100
 
+    cli.main(["export", str(folder), "--json"])
+    assert json.loads(capsys.readouterr().out)["file"] == str(folder / "policy.onnx")
+    cli.main(["export", str(folder), "--out", "here.onnx"])
+    assert "here.onnx: checked against the agent" in capsys.readouterr().out
+    assert (tmp_path / "here.onnx").exists()
+
     with pytest.raises(SystemExit) as stop:
         cli.main([*train, "--seeds", "0"])
     assert stop.value.code == 1

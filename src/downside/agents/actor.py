@@ -78,7 +78,7 @@ class Actor(eqx.Module):
 
     def at_step(self, inputs: Float[Array, " e"], step: Int[Array, ""]) -> Float[Array, " o"]:
         """The outputs at a time step, which all rows of a batch share."""
-        return _network_at(self.networks, jnp.minimum(step, self.count - 1))(inputs)
+        return network_at(self.networks, jnp.minimum(step, self.count - 1))(inputs)
 
     def __call__(self, inputs: Float[Array, " e"], step: Int[Array, ""]) -> Float[Array, " o"]:
         """The outputs at a time step, which may differ between the rows of a batch.
@@ -88,7 +88,7 @@ class Actor(eqx.Module):
         arrays, rest = eqx.partition(self.networks, eqx.is_array)
 
         def alone(arrays: Any, inputs: Array, step: Array) -> Array:
-            return _network_at(eqx.combine(arrays, rest), step)(inputs)
+            return network_at(eqx.combine(arrays, rest), step)(inputs)
 
         batched = jax.custom_batching.custom_vmap(alone)
 
@@ -114,7 +114,8 @@ class Actor(eqx.Module):
         return batched(arrays, inputs, jnp.minimum(step, self.count - 1))
 
 
-def _network_at(networks: Network, step: Int[Array, ""]) -> Network:
+def network_at(networks: Network, step: Int[Array, ""]) -> Network:
+    """The network of a time step."""
     return jax.tree.map(lambda leaf: leaf[step] if eqx.is_array(leaf) else leaf, networks)
 
 
@@ -155,12 +156,15 @@ class ActionHead(eqx.Module):
         return self.low + (self.high - self.low) * 0.5 * (1.0 + jnp.tanh(outputs))
 
     def nearest(self, point: Float[Array, " k"], mask: Bool[Array, " A"]) -> Int[Array, ""]:
-        """The legal action whose point of the grid is nearest, in units of the box."""
+        """The legal action whose point of the grid is nearest."""
+        return greedy(-self.distances(point), mask)
+
+    def distances(self, point: Float[Array, " k"]) -> Float[Array, " A"]:
+        """The squared distance to each point of the grid, in units of the box."""
         assert self.grid is not None
         assert self.low is not None
         assert self.high is not None
-        distance = (((self.grid - point) / (self.high - self.low)) ** 2).sum(axis=-1)
-        return greedy(-distance, mask)
+        return (((self.grid - point) / (self.high - self.low)) ** 2).sum(axis=-1)
 
     def action(self, outputs: Float[Array, " o"], mask: Bool[Array, " A"]) -> Array:
         """The action as the environment takes it."""

@@ -12,7 +12,7 @@ from downside.cli.lists import Envs, Risks
 from downside.cli.planning import Solve
 from downside.cli.reproducing import Reproduce
 from downside.cli.sweeping import Sweep
-from downside.cli.training import Evaluate, Resume, Runs, Train
+from downside.cli.training import Evaluate, Export, Resume, Runs, Train
 from downside.reporting.commands import Explain, Report
 
 EXIT_ERROR = 1
@@ -23,6 +23,7 @@ EXIT_TERMINATED = 143
 Command = (
     Annotated[Train, tyro.conf.subcommand("train")]
     | Annotated[Evaluate, tyro.conf.subcommand("evaluate")]
+    | Annotated[Export, tyro.conf.subcommand("export")]
     | Annotated[Resume, tyro.conf.subcommand("resume")]
     | Annotated[Runs, tyro.conf.subcommand("runs")]
     | Annotated[Sweep, tyro.conf.subcommand("sweep")]

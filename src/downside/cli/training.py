@@ -172,6 +172,35 @@ class Evaluate:
 
 
 @dataclasses.dataclass(frozen=True)
+class Export:
+    """Write the policy of a run as an ONNX file, which onnxruntime runs without JAX."""
+
+    run_folder: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="RUN")]
+    """The run folder, or a file that `agent.save` wrote."""
+    out: str | None = None
+    """The file to write; by default policy.onnx in the run folder."""
+    json: bool = False
+    """Print JSON, for other programs."""
+
+    def run(self) -> None:
+        """Writes the file, and says where it is."""
+        from pathlib import Path
+
+        from downside.runs import load_run
+
+        agent, folder = load_run(self.run_folder), Path(self.run_folder)
+        folder = folder if folder.is_dir() else folder.parent
+        path = agent.export(folder / "policy.onnx" if self.out is None else self.out)
+        if self.json:
+            print_json({"file": str(path), "bytes": path.stat().st_size})
+            return
+        from rich.console import Console
+
+        text = f"{path}: checked against the agent. docs: Deploying a policy."
+        Console(soft_wrap=True).print(text, highlight=False, markup=False)
+
+
+@dataclasses.dataclass(frozen=True)
 class Runs:
     """List the run folders: what was trained, how far it is and what it is worth."""
 

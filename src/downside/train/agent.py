@@ -481,6 +481,20 @@ class Agent:
             path, checkpoint.to_arrays(driver.backend.to_tree(driver.state)), about
         )
 
+    def export(self, path: str | Path) -> Path:
+        """Writes the policy as an ONNX file, which onnxruntime runs without JAX or Downside.
+
+        In: `observation`, `s` and `c` (and `past`, where the agent sees the last steps). Out:
+        `action`, and `scores` where actions are discrete. The file is checked against the agent
+        on random inputs. Needs `pip install 'downside[onnx]'`.
+
+        Returns:
+            The path that was written, with its suffix.
+        """
+        from downside.train.export import export
+
+        return export(self, path)
+
     @classmethod
     def load(cls, path: str | Path, env: Any = None, **more: Any) -> "Agent":
         """As `ds.load`, for an agent of this class, which may be one of your own."""

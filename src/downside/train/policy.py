@@ -7,7 +7,7 @@ import gymnasium as gym
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array, Bool, Float
 
 from downside.agents.learner import AbstractLearner
 from downside.agents.quantile_learner import QuantileLearner
@@ -44,14 +44,29 @@ class Policy:
                 f"`action_masks` must have shape {shape}, got {masks.shape}: one entry per action."
             )
         masks = np.broadcast_to(masks, shape)
-        actions = np.asarray(_actions(self.learner, self.best, jnp.asarray(batch), masks))
+        actions = self.actions_of_rows(batch, masks)
         if not self.backend.num_actions:
             return actions[0] if single else actions
         if explore and generator is not None:
-            legal = random_legal(generator, masks)
+            legal = random_legal(generator, masks) + self.backend.first_action
             actions = np.where(generator.random(len(batch)) < explore, legal, actions)
-        actions = actions + self.backend.first_action
         return int(actions[0]) if single else actions
+
+    def actions_of_rows(
+        self,
+        rows: Float[np.ndarray, "n d"],
+        masks: Bool[np.ndarray, "n A"] | None = None,
+    ) -> np.ndarray:
+        """The actions for flat observations with what the agent remembers, as the environment
+        takes them."""
+        if masks is None:
+            masks = np.ones((len(rows), self.backend.num_actions), bool)
+        actions = np.asarray(_actions(self.learner, self.best, jnp.asarray(rows), masks))
+        return actions + self.backend.first_action if self.backend.num_actions else actions
+
+    def scores_of_rows(self, rows: Float[np.ndarray, "n d"]) -> Float[np.ndarray, "n A"]:
+        """The score of every action, for flat observations with what the agent remembers."""
+        return np.asarray(_scores(self.learner, self.best, jnp.asarray(rows)), dtype=float)
 
     def scores(self, observation: Any) -> Float[np.ndarray, "*batch A"]:
         """The score of every action."""
