@@ -1,3 +1,4 @@
+import itertools
 import json
 
 import gymnasium as gym
@@ -7,7 +8,7 @@ from hypothesis import given, settings
 
 from downside import CVaR, Exponential, FiniteMDP, Mean, parse, solve
 from downside.envs import CliffWalk
-from downside.exact import FiniteProblem, as_problem, certified_bounds, search
+from downside.exact import AbstractProblem, FiniteProblem, as_problem, certified_bounds, search
 
 from . import enumeration
 
@@ -49,6 +50,14 @@ def test_plans_are_as_good_as_the_best_of_all_history_dependent_policies(mdp):
         assert float(risk(exact.values, exact.probabilities)) == pytest.approx(best, abs=1e-9)
 
 
+@settings(max_examples=5)
+@given(enumeration.mdps(most_states=3, horizons=(1, 2)))
+def test_plans_for_three_knots_and_the_mean_are_as_good_too(mdp):
+    risk = parse("0.3*cvar(0.1) + 0.3*cvar(0.4) + 0.2*cvar(0.7) + 0.2*mean")
+    best = float(np.max(risk(*enumeration.all_returns(mdp))))
+    assert solve(mdp, risk, episodes=10).value == pytest.approx(best, abs=1e-9)
+
+
 @settings(max_examples=15)
 @given(enumeration.mdps(most_states=3, horizons=(2, 3)))
 def test_j_never_falls_over_the_rounds_of_the_alternation(mdp):
@@ -72,17 +81,58 @@ def test_one_knot_among_thousands_is_found(seed, text):
     assert bounds.lower - 1e-9 <= plan.value <= bounds.upper + 1e-9
 
 
+class Unlisted(AbstractProblem):
+    """A problem that does not know which returns it can have, as continuous ones do not."""
+
+    def __init__(self, problem):
+        self.problem = problem
+
+    def solve(self, utility):
+        return self.problem.solve(utility)
+
+    def returns(self, policy):
+        return self.problem.returns(policy)
+
+    @property
+    def return_range(self):
+        return self.problem.return_range
+
+
 @settings(max_examples=10)
 @given(enumeration.mdps(most_states=3, horizons=(2, 3)))
-def test_climbs_from_several_starts_find_two_knots_without_trying_all(mdp):
+def test_climbs_from_several_starts_find_two_knots_without_a_list_of_returns(mdp):
     values, chances = enumeration.all_returns(mdp)
     risk = parse("0.5*cvar(0.2) + 0.5*cvar(0.7)")
     best = float(np.max(risk(values, chances)))
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("downside.exact.outer._MOST_CHOICES", 0)
-        plan = solve(mdp, risk, episodes=10)
+    result = search(Unlisted(FiniteProblem(mdp)), risk)
     spread = float(np.ptp(values)) + 1e-9
-    assert best - 0.05 * spread <= plan.value <= best + 1e-9
+    assert result.upper is None
+    assert best - 0.05 * spread <= result.solution.value <= best + 1e-9
+
+
+def test_two_knots_with_many_peaks_are_closed_by_boxes():
+    # Gambler's ruin with a goal that pays from then on: climbs alone end 0.2% below.
+    bets = [[(7, 1), (3, -1)], [(7, 2), (3, -2)]]
+    states, goal = 6, 5
+    chances, leads = np.zeros((states, 2, 2)), np.zeros((states, 2, 2), dtype=int)
+    for capital in range(states):
+        for action, bet in enumerate(bets):
+            for k, (tenths, won) in enumerate(bet):
+                chances[capital, action, k] = tenths / 10
+                leads[capital, action, k] = min(max(capital + won, 0), goal)
+    chances[[0, goal]], leads[0], leads[goal] = [1.0, 0.0], 0, goal
+    pays = np.zeros((states, 2))
+    pays[goal] = 1.0
+    mdp = FiniteMDP(chances, pays, start=2, next_states=leads, gamma=0.9, horizon=40)
+    risk = parse("0.5*cvar(0.1) + 0.5*cvar(0.5)")
+    plan = solve(mdp, risk, episodes=10)
+    assert plan.bounds is not None
+    low, high = plan.bounds
+    assert high - low <= 1e-9
+    knots = FiniteProblem(mdp).attainable_returns[::3]
+    problem = FiniteProblem(mdp)
+    for pick in itertools.combinations_with_replacement(knots, 2):
+        assert problem.solve(risk.utility_at(np.array(pick))).value <= high + 1e-9
 
 
 def test_tables_of_gymnasium_are_solved_as_they_are():

@@ -1,7 +1,6 @@
 """Planners that need no learning: the optimum of a static spectral risk measure."""
 
 from downside.exact.bounds import Bounds, certified_bounds
-from downside.exact.certify import Limits
 from downside.exact.finite import FiniteProblem
 from downside.exact.finite_plan import CurvePoint, cvar_curve
 from downside.exact.lattice import Lattice
@@ -12,6 +11,7 @@ from downside.exact.option import OptionProblem
 from downside.exact.outer import Found, Round, search
 from downside.exact.plan import Estimate, Plan, as_problem, estimate, solve
 from downside.exact.problem import AbstractFiniteProblem, AbstractProblem, Solution
+from downside.exact.refinement import Limits
 from downside.exact.simulate import simulate
 from downside.exact.trading import TradingProblem
 from downside.exact.transitions import TooLargeError

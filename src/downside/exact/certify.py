@@ -2,46 +2,32 @@
 
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from downside.exact.boxes import Box, box_bounds
+from downside.exact.boxes import DistanceBoxes
 from downside.exact.curve import Curve, curve_of, spectral_upper
 from downside.exact.lattice import Lattice
 from downside.exact.lattice_problem import LatticeProblem
 from downside.exact.mdp import FiniteMDP
 from downside.exact.outer import Progress, Round
-from downside.exact.transitions import TooLargeError
+from downside.exact.refinement import Limits, Refinement
 from downside.risk import AbstractSpectralRisk, Distribution, Utility
 
-SHARE = 0.005
-"""By default bounds are to be this share of the deviation of returns apart."""
-_PER_POINT = 4e-9
-"""Seconds for one point and outcome,"""
-_PER_OUTCOME = 5e-6
-"""and for one time and outcome, whatever the number of points."""
 _QUICK = 1e7
 """Points times outcomes that are spent in any case."""
-_REACHES = (6.0, 12.0, 24.0, math.inf)
 _MOST_GROUPS = 5000
 """Returns of a policy are kept apart no further than this many."""
+_FINEST = 64
+"""and at most this many times finer than the lattice."""
 _ROUNDS = 20
 """How many rounds the alternation may take."""
+_COARSER = 4.0
+"""Lattices for branch and bound are this much coarser, one than the other."""
 _QUANTILES = 200
 """Knots of h for a spectrum that is not a finite sum of CVaRs."""
-
-
-class Limits(NamedTuple):
-    """When to stop refining."""
-
-    tolerance: float | None = None
-    """How far apart the bounds may stay; None is half a percent of the deviation of returns."""
-    seconds: float = 40.0
-    """About how long to work."""
-    memory: float = 2.0
-    """GiB for the tables of a recursion."""
 
 
 class Certified(NamedTuple):
@@ -67,114 +53,6 @@ class Certified(NamedTuple):
     """What was asked for."""
     note: str
     """What stopped the refinement, if the bounds are further apart than that."""
-
-
-class Refinement:
-    """Lattices of one problem, and how fine they can be within the limits."""
-
-    def __init__(self, mdp: FiniteMDP, limits: Limits):
-        self.limits, self.begin = limits, time.perf_counter()
-        self.base = Lattice(mdp, 1.0)
-        low, high = self.base.return_range
-        self.range = max(high - low, 1e-12 * max(abs(high), abs(low), 1e-300))
-        spread = self.base.deviation or self.range
-        wanted = SHARE * spread if limits.tolerance is None else limits.tolerance
-        self.tolerance = max(wanted, 10 * self.base.same(self.range, 6.0).rounding)
-        self.reach = _REACHES[0]
-        self.common = _common_step(mdp) if mdp.gamma == 1.0 else None
-
-    @property
-    def deadline(self) -> float:
-        """When to stop."""
-        return self.begin + self.limits.seconds
-
-    def lattice(self, width: float) -> Lattice:
-        """A lattice of the problem."""
-        return self.base.same(width, self.reach)
-
-    @property
-    def coarse(self) -> float:
-        """A width for searches, and to begin with."""
-        return self.fitting(max(self.base.deviation, self.range / 256) / 24)
-
-    def cost(self, lattice: Lattice, utility: Utility, *, everywhere: bool) -> tuple[float, float]:
-        """Points times outcomes, and seconds, of one recursion; infinite if it does not fit."""
-        if lattice.cut * lattice.transitions.states.size * _PER_OUTCOME > 1e4:
-            return math.inf, math.inf
-        windows = lattice.windows(utility, everywhere=everywhere)
-        points, work = lattice.size(windows)
-        widest = 8.0 * float((windows.sizes.max(axis=1) * (lattice.mdp.num_states + 1)).max())
-        if 4 * widest + points > self.limits.memory * 2**30:
-            return math.inf, math.inf
-        steps = lattice.cut * lattice.transitions.states.size
-        return float(work), work * _PER_POINT + steps * _PER_OUTCOME
-
-    def width_for_work(self, utility: Utility, work: float, *, everywhere: bool) -> float:
-        """The width at which a recursion takes about so many points times outcomes."""
-        width = self.range / 64
-        for _ in range(6):
-            lattice = self.lattice(width)
-            now, _ = self.cost(lattice, utility, everywhere=everywhere)
-            if not math.isfinite(now):
-                width *= 4
-                continue
-            ratio = work / max(now, 1.0)
-            if 0.7 < ratio < 1.4:
-                break
-            width = max(width / min(max(ratio, 1e-3), 1e3), self.tolerance / 50)
-        return self.fitting(width)
-
-    def width_for(self, levels: Sequence[float], weights: Sequence[float], target: float) -> float:
-        """The width at which rounding costs at most `target`."""
-        width = self.range / 256
-        for _ in range(4):
-            allowed = float(np.dot(weights, self.lattice(width).allowance(np.array(levels))))
-            if allowed <= 0.0:
-                break
-            width = min(width * target / allowed, self.range / 16)
-        return self.fitting(width)
-
-    def fitting(self, width: float) -> float:
-        """The width, or one nearby of which all rewards are multiples."""
-        if self.common is None:
-            return width
-        return (
-            self.common / max(1, math.ceil(self.common / width))
-            if width < self.common
-            else (self.common * max(1, math.floor(width / self.common)))
-        )
-
-    def within(
-        self, width: float, utility: Utility, seconds: float, *, everywhere: bool = False
-    ) -> float:
-        """The width, or the finest one that fits into memory and takes about so long."""
-        for _ in range(80):
-            _, takes = self.cost(self.lattice(width), utility, everywhere=everywhere)
-            if takes <= seconds:
-                return width
-            width = self.fitting(width * 1.3) if self.common is None else 2 * width
-        raise TooLargeError(self.sizes("even the coarsest lattice does not fit"))
-
-    def sizes(self, what: str) -> str:
-        """Why it cannot be done, in numbers."""
-        lattice, mdp = self.base.same(self.range / 64, self.reach), self.base.mdp
-        return (
-            f"`mdp` is too large for the planner: {mdp.num_states:,} states, "
-            f"{lattice.transitions.states.size:,} outcomes and {lattice.cut:,} decisions that "
-            f"count (`horizon` {mdp.horizon}, `gamma` {mdp.gamma}); {what} within "
-            f"{self.limits.seconds:g} s and {self.limits.memory:g} GiB. Use a smaller `gamma` or "
-            "`horizon`, or raise `time_limit` and `memory_limit`."
-        )
-
-    def choose_reach(self, upper: Callable[[Lattice], float], width: float) -> None:
-        """As far out as makes a difference: tried on a coarse lattice."""
-        bounds = []
-        for reach in _REACHES:
-            self.reach = reach
-            bounds.append(upper(self.lattice(width)))
-            if len(bounds) > 1 and bounds[-2] - bounds[-1] <= 0.05 * self.tolerance:
-                self.reach = _REACHES[len(bounds) - 2]
-                return
 
 
 def certify(
@@ -247,10 +125,15 @@ class _Run:
             value = earned.value(self.risk) - problem.lattice.rounding
             returns = earned.distribution()
             likely = float(self.risk(returns.values, returns.probabilities))
-            matters = likely - value > 0.1 * self.fine.tolerance and likely > self.value
-            if not (finer and matters) or earned.values.size > _MOST_GROUPS or follow >= 64:
+            lost, bearable = likely - value, 0.1 * self.fine.tolerance
+            close = self.upper - value <= self.fine.tolerance or lost <= bearable
+            late = time.perf_counter() > self.fine.deadline
+            if close or late or not finer or likely <= self.value or follow >= _FINEST:
                 break
-            follow *= 2
+            if earned.values.size > _MOST_GROUPS:
+                break
+            # What is lost falls with the square of the width.
+            follow = min(_FINEST, follow * math.ceil(min(8.0, math.sqrt(lost / bearable))))
         if value > self.value:
             self.value, self.policy, self.utility, self.start = (
                 value,
@@ -319,8 +202,8 @@ class _Run:
         return Certified(
             problem=problem,
             policy=self.policy,
-            value=self.value,
-            upper=max(self.upper, self.value),
+            value=float(self.value),
+            upper=float(max(self.upper, self.value)),
             utility=self.utility,
             start=self.start,
             alternation=self.alternation,
@@ -384,63 +267,65 @@ class _Run:
             lattice = fine.lattice(fine.fitting(times * width))
             problem = LatticeProblem(lattice)
             value = self.keep(problem, self.risk.utility_at(np.array([knot])), "every knot at once")
+            if self.upper - self.value <= fine.tolerance:
+                return
             if likely - value <= 0.1 * fine.tolerance:
                 return
             if time.perf_counter() > fine.deadline and self.value > -math.inf:
                 return
 
     def several_knots(self) -> None:
-        """Boxes of knots on finer and finer lattices."""
+        """Boxes of distances between knots, on finer and finer lattices."""
         fine = self.fine
         levels, weights = zip(*self.below, strict=True)
         pure = Utility(np.zeros(1), np.ones(1))
-        probe = self.utility if self.utility.knots.size else pure
-        target = fine.width_for(levels, weights, 0.5 * fine.tolerance)
-        coarse = fine.within(fine.coarse, pure, fine.limits.seconds / 20, everywhere=True)
+        target = fine.width_for(levels, weights, 0.4 * fine.tolerance)
+        coarse = fine.within(fine.coarse, pure, fine.limits.seconds / 40, everywhere=True)
         fine.choose_reach(lambda lattice: curve_of(lattice).highest(levels[0]), coarse)
-        self._improve(fine.within(max(fine.coarse / 4, target), probe, fine.limits.seconds / 20))
         # Often single CVaRs at their best are bound enough: one recursion.
-        affordable = fine.within(target, pure, 0.2 * fine.limits.seconds, everywhere=True)
-        self._apart(fine.lattice(affordable))
+        width = fine.within(target, pure, 0.05 * fine.limits.seconds, everywhere=True)
+        self._apart(fine.lattice(width))
         self.needed = self._need(target, pure)
-        width = fine.within(target, probe, fine.limits.seconds / 200)
-        while self.upper - self.value > fine.tolerance:
-            highest, solves = self._boxes(width)
-            if self.policy is not None and highest is not None:
-                before, middle = self.value, [sum(side) / 2 for side in highest]
-                problem = LatticeProblem(fine.lattice(width))
-                self.keep(problem, self.risk.utility_at(np.array(middle)), "boxes of knots")
-                self._improve(width)
-                if self.value > before + 0.1 * fine.tolerance:
-                    continue
-            late = time.perf_counter() >= fine.deadline
-            if late or width <= target or not self._affordable(0.5 * width, probe, solves):
-                return
-            width = fine.fitting(max(0.5 * width, target))
-            self._improve(width)
+        self._improve(min(16 * width, coarse))
+        if self.upper - self.value > fine.tolerance:
+            self._halve(coarse, width)
+            for times in (8, 2):
+                self._improve(times * width)
 
-    def _boxes(self, width: float) -> tuple[Box | None, int]:
-        """Branch and bound on one lattice; the highest open box, and how many recursions."""
-        fine, lattice = self.fine, self.fine.lattice(width)
-        levels, weights = zip(*self.below, strict=True)
-        rounding = float(np.dot(weights, lattice.allowance(np.array(levels))))
-        result = box_bounds(
-            lattice,
-            self._apart(lattice),
-            self.risk,
-            lower=self.value,
-            tolerance=max(fine.tolerance, 1.5 * rounding),
-            deadline=min(fine.deadline, time.perf_counter() + 0.5 * fine.limits.seconds),
-            report=lambda bound: self.record("boxes of knots", bound, self.utility),
-        )
-        self.upper = min(self.upper, max(result.upper, self.value))
-        return result.highest, result.solves
+    def _halve(self, coarse: float, width: float) -> None:
+        """Branch and bound until the bounds are close or time is up; policies on the way."""
+        fine = self.fine
+        widths = [width]
+        while widths[-1] * _COARSER < coarse:
+            widths.append(fine.fitting(widths[-1] * _COARSER))
+        lattices = [fine.lattice(each) for each in reversed(widths)]
+        boxes, takes, tried = DistanceBoxes(self.risk, lattices), {0: 0.0}, set()
+        while boxes.highest is not None and boxes.upper - self.value > fine.tolerance:
+            level = boxes.next_level(self.value)
+            expected = takes.get(level, 2 * _COARSER * takes.get(level - 1, 0.0))
+            begin = time.perf_counter()
+            if begin + expected > fine.deadline:
+                break
+            boxes.refine(self.value)
+            takes[level] = time.perf_counter() - begin
+            self.record("distances of knots", boxes.upper, self.utility)
+            highest = boxes.highest
+            if self.policy is None or highest is None or highest.box in tried:
+                continue
+            tried.add(highest.box)
+            problem = LatticeProblem(lattices[min(1, len(lattices) - 1)], follow=1)
+            knots = self.risk.utility_at(np.array(highest.knots))
+            self.keep(problem, knots, "distances of knots", finer=False)
+        self.upper = min(self.upper, max(boxes.upper, self.value))
 
     def _improve(self, width: float) -> None:
         """A policy for the best h of the policy so far, on a lattice of this width."""
         if self.policy is None:
             return
         for _ in range(2):
+            late = time.perf_counter() > self.fine.deadline
+            if late or self.upper - self.value <= self.fine.tolerance:
+                return
             before = self.value
             assert self.returns is not None
             problem = LatticeProblem(self.fine.lattice(self.fine.fitting(width)))
@@ -454,10 +339,6 @@ class _Run:
         upper = spectral_upper(lattice, curve, self.risk) + lattice.rounding
         self.upper = min(self.upper, max(upper, self.value))
         return curve
-
-    def _affordable(self, width: float, probe: Utility, solves: int) -> bool:
-        _, takes = self.fine.cost(self.fine.lattice(width), probe, everywhere=False)
-        return takes * max(solves, 4) <= self.fine.deadline - time.perf_counter()
 
     def dense(self) -> None:
         """The best of each single CVaR from above; policies for the h of the outer search."""
@@ -496,19 +377,3 @@ def _fitted(risk: AbstractSpectralRisk, returns: Distribution) -> Utility:
     ranks = (np.arange(_QUANTILES) + 0.5) / _QUANTILES
     at = np.searchsorted(np.asarray(returns.cumulative), ranks)
     return risk.utility(np.asarray(returns.values)[np.minimum(at, returns.values.shape[0] - 1)])
-
-
-def _common_step(mdp: FiniteMDP) -> float | None:
-    """A number of which all rewards are multiples, if there is one that is not tiny."""
-    rewards = np.unique(np.abs(mdp.rewards[mdp.probabilities > 0]))
-    rewards = rewards[rewards > 0]
-    if not rewards.size:
-        return None
-    step, slack = float(rewards[0]), 1e-9 * float(rewards[-1])
-    for reward in rewards.tolist():
-        while reward > slack:  # Euclid's algorithm
-            left = math.fmod(step, reward)
-            step, reward = reward, 0.0 if reward - left < slack else left
-        if step < 1e4 * slack:
-            return None
-    return step

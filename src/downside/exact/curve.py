@@ -6,8 +6,8 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float
 
-from downside.exact.lattice import Lattice, Windows
-from downside.exact.recursion import backward
+from downside.exact.lattice import Lattice
+from downside.exact.recursion import Lines, backward
 from downside.risk import AbstractSpectralRisk, Utility
 
 _PARTS = 64
@@ -62,35 +62,33 @@ class Curve(NamedTuple):
 
 def curve_of(lattice: Lattice, ratio: float = 0.0) -> Curve:
     """One recursion for all knots."""
-    utility = Utility(np.zeros(1), np.ones(1), linear=ratio)
-    windows = lattice.windows(utility, everywhere=True)
+    knots, worth = knot_values(lattice, Utility(np.zeros(1), np.ones(1), linear=ratio))
+    return Curve(knots, worth, ratio, lattice.best_mean)
+
+
+def knot_values(
+    lattice: Lattice, utility: Utility
+) -> tuple[Float[np.ndarray, " n"], Float[np.ndarray, " n"]]:
+    r"""Every b of the lattice at which $\max_\pi \mathbb{E}[h(G - b)]$ is tabulated, and its value.
+
+    The first and the last lie outside of what is tabulated; there and beyond, by Jensen's
+    inequality, the value is at most the line of h at the best mean.
+    """
+    windows, lines = lattice.windows(utility, everywhere=True), Lines(utility)
     result = backward(lattice, utility, windows)
     starts = np.flatnonzero(lattice.start)
-    first = int(windows.first[0, starts].min())
-    last = int((windows.first[0, starts] + windows.sizes[0, starts]).max()) - 1
-    points = np.arange(first, last + 1)
+    first, sizes = windows.first[0, starts], windows.sizes[0, starts]
+    points = np.arange(int(first.min()) - 1, int((first + sizes).max()) + 1)
     total = np.zeros(points.size)
-    for state in starts.tolist():
-        total += lattice.start[state] * _row(
-            lattice, windows, result.values[state], state, points, ratio
-        )
-    return Curve(-lattice.width * points[::-1], total[::-1], ratio, lattice.best_mean)
-
-
-def _row(
-    lattice: Lattice,
-    windows: Windows,
-    values: np.ndarray,
-    state: int,
-    points: np.ndarray,
-    ratio: float,
-) -> np.ndarray:
-    money = lattice.width * points + lattice.mean_left(0)[state]
-    row = ratio * money + np.minimum(money, 0.0)  # the lines, outside what is tabulated
-    place = points - windows.first[0, state]
-    inside = (place >= 0) & (place < values.size)
-    row[inside] = values[place[inside]]
-    return row
+    for state, begin in zip(starts.tolist(), first.tolist(), strict=True):
+        values = result.values[state]
+        money = lattice.width * points + lattice.mean_left(0)[state]
+        place = points - begin
+        row = np.where(place < 0, lines.below(money), lines.above(money))
+        inside = (place >= 0) & (place < values.size)
+        row[inside] = values[place[inside]]
+        total += lattice.start[state] * row
+    return -lattice.width * points[::-1], total[::-1]
 
 
 def spectral_upper(lattice: Lattice, curve: Curve, risk: AbstractSpectralRisk) -> float:

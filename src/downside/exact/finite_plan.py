@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from downside._arrays import real
-from downside.exact.certify import Certified, Limits, Refinement, certify
+from downside.exact.certify import Certified, certify
 from downside.exact.curve import curve_of
 from downside.exact.finite import FiniteProblem
 from downside.exact.lattice import Lattice
@@ -15,9 +15,10 @@ from downside.exact.mdp import FiniteMDP
 from downside.exact.nodes import TooManyNodesError
 from downside.exact.outer import Progress, Round, search
 from downside.exact.problem import AbstractFiniteProblem
+from downside.exact.refinement import Limits, Refinement
 from downside.risk import AbstractSpectralRisk, CVaR, Utility
 
-_FEW_NODES = 20_000
+_FEW_NODES = 60_000
 """Up to so many nodes are listed and solved exactly."""
 _FEW_DECISIONS = 2_000
 _REST = 1e-7
@@ -64,11 +65,10 @@ def plan_finite(
     problem = _listed(mdp)
     if problem is None:
         return _of_lattice(certify(mdp, risk, limits, progress=progress))
-    found = search(problem, risk, progress=progress)
+    base, tolerance = Lattice(mdp, 1.0), Refinement(mdp, limits).tolerance
+    found = search(problem, risk, enough=tolerance, seconds=0.5 * limits.seconds, progress=progress)
     returns = problem.returns(found.solution.policy)
     value = float(risk(returns.values, returns.probabilities)) - problem.return_error
-    base = Lattice(mdp, 1.0)
-    tolerance = Refinement(mdp, limits).tolerance
     upper = base.best_mean
     if found.upper is not None:
         upper = min(upper, found.upper + problem.return_error)

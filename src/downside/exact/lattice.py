@@ -1,5 +1,6 @@
 r"""A finite problem with its accumulated reward on a lattice: geometry, rounding, and its cost."""
 
+import functools
 import math
 from typing import NamedTuple, final
 
@@ -7,7 +8,7 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from downside.exact.mdp import FiniteMDP
-from downside.exact.transitions import ToGo, Transitions, to_go
+from downside.exact.transitions import Lists, ToGo, Transitions, to_go
 from downside.risk import Utility
 
 SNAP = 1e-9
@@ -33,8 +34,9 @@ class Lattice:
     r"""A finite problem in which the accumulated reward s moves on multiples of a `width` δ.
 
     A reward moves s by $\gamma^t r$, which rarely is a multiple. It is then split between the two
-    multiples around it so that its mean stays what it is. All these errors along a path add up to
-    N, a martingale, and the lattice is the original problem with returns G + N.
+    multiples around it so that its mean stays what it is; where actions share lists of outcomes
+    (`Lists`), what the pair pays and what the list pays each are. All these errors along a path add
+    up to N, a martingale, and the lattice is the original problem with returns G + N.
 
     *Upper bounds.* A spectral measure is superadditive, $\rho(G + N) \ge \rho(G) + \rho(N)$,
     however G and N depend on each other. So the optimum of the lattice is at least the true one
@@ -57,6 +59,7 @@ class Lattice:
         width: δ.
         reach: how many deviations are tabulated.
         transitions: the outcomes as a list, if they are known already.
+        lists: what actions share of them, if it is known already.
         rest: what is still to come, if it is known already.
     """
 
@@ -67,10 +70,12 @@ class Lattice:
         *,
         reach: float = 6.0,
         transitions: Transitions | None = None,
+        lists: Lists | None = None,
         rest: ToGo | None = None,
     ):
         self.mdp, self.width, self.reach = mdp, width, reach
         self.transitions = Transitions.of(mdp) if transitions is None else transitions
+        self.lists = Lists.of(self.transitions) if lists is None else lists
         self.rest = to_go(mdp, self.transitions) if rest is None else rest
         self.cut = self._cut()
 
@@ -89,7 +94,7 @@ class Lattice:
 
     def same(self, width: float, reach: float) -> "Lattice":
         """The same problem on another lattice."""
-        known = {"transitions": self.transitions, "rest": self.rest}
+        known = {"transitions": self.transitions, "lists": self.lists, "rest": self.rest}
         return Lattice(self.mdp, width, reach=reach, **known)
 
     @property
@@ -121,15 +126,20 @@ class Lattice:
     def rounding(self) -> float:
         """A bound on the errors of floating-point sums, and of shifts taken as whole cells."""
         largest = max(np.abs(self.rest.low).max(), np.abs(self.rest.high).max())
-        return 1e-14 * (self.cut + 100) * float(largest) + self.cut * SNAP * self.width
+        shared = self.cut * self.lists.slack
+        return 1e-14 * (self.cut + 100) * float(largest) + self.cut * SNAP * self.width + shared
 
     def mean_left(self, time: int) -> Float[np.ndarray, " S"]:
         """The best mean of what is still to come, as it counts at the start."""
         return self.mdp.gamma**time * self.rest.mean[self.rest.left(time)]
 
     def shifts(self, time: int) -> tuple[Int[np.ndarray, " n"], Float[np.ndarray, " n"]]:
-        """How many cells each outcome moves s by: whole cells, and the part of one more."""
-        return self.split(self.mdp.gamma**time * self.transitions.rewards)
+        """How many cells each outcome of a list moves s by: whole ones, and the part of another."""
+        return self.split(self.mdp.gamma**time * self.lists.rewards)
+
+    def pair_shifts(self, time: int) -> tuple[Int[np.ndarray, " m"], Float[np.ndarray, " m"]]:
+        """How many cells each pair of state and action moves s by besides."""
+        return self.split(self.mdp.gamma**time * self.lists.amounts)
 
     def split(self, amounts: Float[np.ndarray, " n"]) -> tuple[np.ndarray, np.ndarray]:
         """Amounts as whole cells and the part of one more."""
@@ -159,7 +169,8 @@ class Lattice:
 
     def _moment(self, eta: float) -> float:
         """The largest E[exp(-η N)] over all policies."""
-        _, _, chances, leads_to, _, pairs, live, _, first_pairs = self.transitions
+        chances, leads_to, _, begins, of_pair, *_ = self.lists
+        *_, live, _, first_pairs = self.transitions
         step = eta * self.width
 
         def of(part: np.ndarray) -> np.ndarray:  # the error is 1 - part up, or part down
@@ -170,7 +181,8 @@ class Lattice:
         moments = of(part)
         for time in range(self.cut - 1, -1, -1):
             _, part = self.shifts(time)
-            score = np.add.reduceat(chances * of(part) * moments[leads_to], pairs)
+            score = np.add.reduceat(chances * of(part) * moments[leads_to], begins)
+            score = score[of_pair] * of(self.pair_shifts(time)[1])
             moments = np.ones_like(moments)
             moments[live] = np.maximum.reduceat(score, first_pairs)
             if not np.isfinite(moments).all():
@@ -209,17 +221,41 @@ class Lattice:
         if everywhere:
             return high, low
         low[0, self.start > 0] = high[0, self.start > 0] = 0
-        states, _, _, leads_to, *_ = self.transitions
+        lists, states = self.lists, self.pair_states
+        list_of = np.repeat(np.arange(lists.begins.size), lists.sizes)
         for time in range(self.cut):
-            whole, part = self.shifts(time)
-            known = low[time, states] < _FAR
-            at, to = states[known], leads_to[known]
-            np.minimum.at(low[time + 1], to, low[time, at] + whole[known])
-            np.maximum.at(high[time + 1], to, high[time, at] + whole[known] + (part[known] > 0))
+            whole, part = self.pair_shifts(time)
+            begin, end = np.full(lists.begins.size, _FAR), np.full(lists.begins.size, -_FAR)
+            np.minimum.at(begin, lists.of_pair, low[time, states] + whole)
+            np.maximum.at(end, lists.of_pair, high[time, states] + whole + (part > 0))
+            known = begin[list_of] < _FAR // 2
+            whole, part = (column[known] for column in self.shifts(time))
+            at, to = list_of[known], lists.next_states[known]
+            np.minimum.at(low[time + 1], to, begin[at] + whole)
+            np.maximum.at(high[time + 1], to, end[at] + whole + (part > 0))
         return low, high
+
+    @functools.cached_property
+    def pair_states(self) -> Int[np.ndarray, " m"]:
+        """The state of each pair of state and action."""
+        return self.transitions.states[self.transitions.pairs]
+
+    @functools.cached_property
+    def pair_numbers(self) -> Int[np.ndarray, "S A"]:
+        """The number of each pair of state and action."""
+        numbers = np.full((self.mdp.num_states, self.mdp.num_actions), -1)
+        listed = self.transitions
+        numbers[self.pair_states, listed.actions[listed.pairs]] = np.arange(listed.pairs.size)
+        return numbers
 
     def size(self, windows: Windows) -> tuple[int, int]:
         """The number of points, and of points times outcomes: memory and work of a recursion."""
-        outcomes = np.bincount(self.transitions.states, minlength=self.mdp.num_states + 1)
-        decided = windows.sizes[: self.cut]
-        return int(decided.sum()), int((decided @ outcomes).sum())
+        lists, decided = self.lists, windows.sizes[: self.cut]
+        pairs = np.bincount(self.pair_states, minlength=decided.shape[1])
+        work = int((decided @ pairs).sum())
+        order = np.argsort(lists.of_pair, kind="stable")
+        begins = np.searchsorted(lists.of_pair[order], np.arange(lists.begins.size))
+        for sizes in decided:
+            most = np.maximum.reduceat(sizes[self.pair_states[order]], begins)
+            work += int(most @ lists.sizes)
+        return int(decided.sum()), work

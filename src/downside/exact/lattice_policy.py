@@ -13,12 +13,8 @@ from downside.risk import AbstractSpectralRisk, Distribution
 Choice = Callable[[int, np.ndarray, np.ndarray], np.ndarray]
 """The actions at a time, for states and lattice points."""
 
-_DENSE = 2**20
-"""Up to so many places groups are put together by counting; beyond, only if they are well used."""
 _KNOTS = 500
 """Knots of h for a spectrum that is not a finite sum of CVaRs."""
-_NEGLIGIBLE = 1e-16
-"""Groups that are less likely are not followed any further."""
 
 
 @final
@@ -110,106 +106,6 @@ class AchievedReturns(NamedTuple):
             above = self.values - knot
             total += drop * float(chances @ (above - np.sqrt(self.variances + above**2))) / 2
         return total
-
-
-class Group(NamedTuple):
-    """Episodes at one time, in groups by state and lattice point."""
-
-    states: Int[np.ndarray, " n"]
-    """Where they are."""
-    mass: Float[np.ndarray, " n"]
-    """How likely an episode is in the group."""
-    money: Float[np.ndarray, " n"]
-    """The mean accumulated reward of the group."""
-    variance: Float[np.ndarray, " n"]
-    """Its variance within the group."""
-
-    def select(self, which: np.ndarray) -> "Group":
-        """Some of the groups."""
-        return Group(*(column[which] for column in self))
-
-
-def grouped(parts: Group, width: float, states: int) -> Group:
-    """Groups of one state whose money rounds to one multiple of `width` become one."""
-    points = np.rint(parts.money / width).astype(np.int64)
-    low = int(points.min())
-    span = int(points.max()) - low + 1
-    keys = parts.states * span + (points - low)
-    if states * span <= max(_DENSE, 4 * keys.size):
-        mass = np.bincount(keys, weights=parts.mass, minlength=states * span)
-        used = np.flatnonzero(mass > 0)
-        number = np.zeros(mass.size, dtype=np.int64)
-        number[used] = np.arange(used.size)
-        group, mass = number[keys], mass[used]
-    else:
-        used, group = np.unique(keys, return_inverse=True)
-        mass = np.bincount(group, weights=parts.mass)
-    # Away from the group's point, so that squares do not cancel.
-    away = parts.money - width * points
-    share = parts.mass / mass[group]
-    mean = np.bincount(group, weights=share * away, minlength=used.size)
-    spread = share * (parts.variance + (away - mean[group]) ** 2)
-    variance = np.bincount(group, weights=spread, minlength=used.size)
-    return Group(used // span, mass, width * (used % span + low) + mean, variance)
-
-
-def achieved(
-    lattice: Lattice, time: int, groups: Group, choose: Choice, *, width: float | None = None
-) -> AchievedReturns:
-    """The returns of episodes that are spread over `groups` at a time, reward so far included.
-
-    Groups know the mean and the variance of their paths exactly, and decide by their mean: the
-    policy remembers its group. From the lattice's cut on the policy that is best for the mean is
-    followed. Groups of next to no mass count as if they had the smallest return there is.
-
-    Arguments:
-        lattice: the problem.
-        time: when the episodes are there.
-        groups: where they are.
-        choose: the policy.
-        width: paths whose rewards round to one multiple of it are put together; by default the
-            lattice's width.
-    """
-    mdp, rest = lattice.mdp, lattice.rest
-    width = lattice.width if width is None else width
-    over, lost = mdp.num_states, 0.0
-    ended: list[Group] = []
-    for now in range(time, lattice.cut):
-        done = groups.states == over
-        if done.any():
-            ended.append(groups.select(done))
-            groups = groups.select(~done)
-        if not groups.states.size:
-            break
-        points = np.rint(groups.money / lattice.width).astype(np.int64)
-        x, action = groups.states, choose(now, groups.states, points)
-        chances = mdp.probabilities[x, action]
-        row, outcome = np.nonzero(chances)
-        at = x[row], action[row], outcome
-        parts = Group(
-            states=np.where(mdp.ends[at], over, mdp.next_states[at]),
-            mass=groups.mass[row] * chances[row, outcome],
-            money=groups.money[row] + mdp.gamma**now * mdp.rewards[at],
-            variance=groups.variance[row],
-        )
-        groups = grouped(parts, width, over + 1)
-        small = groups.mass < _NEGLIGIBLE
-        lost += float(groups.mass[small].sum())
-        groups = groups.select(~small)
-    if groups.states.size:
-        begin = max(time, lattice.cut)
-        k, discount = rest.left(begin), mdp.gamma**begin
-        variance = groups.variance + (discount * rest.deviation[k][groups.states]) ** 2
-        money = groups.money + discount * rest.mean[k][groups.states]
-        ended.append(
-            groups._replace(states=0 * groups.states + over, money=money, variance=variance)
-        )
-    worst = np.array([min(lattice.return_range[0], *(float(part.money.min()) for part in ended))])
-    ended.append(Group(np.array([over]), np.array([lost]), worst, np.zeros(1)))
-    whole = Group(*(np.concatenate(columns) for columns in zip(*ended, strict=True)))
-    whole = grouped(whole.select(whole.mass > 0), width, over + 1)
-    order = np.argsort(whole.money)
-    return AchievedReturns(whole.money[order], whole.mass[order], whole.variance[order])
 
 
 def asked(policy: Callable[[int, int, float], Any], lattice: Lattice) -> Choice:

@@ -5,15 +5,9 @@ from typing import final
 import numpy as np
 from jaxtyping import Float
 
+from downside.exact.forward import Group, achieved
 from downside.exact.lattice import Lattice
-from downside.exact.lattice_policy import (
-    AchievedReturns,
-    Choice,
-    Group,
-    LatticePolicy,
-    achieved,
-    asked,
-)
+from downside.exact.lattice_policy import AchievedReturns, Choice, LatticePolicy, asked
 from downside.exact.mdp import FiniteMDP
 from downside.exact.node_policy import Rule
 from downside.exact.problem import AbstractFiniteProblem, Solution

@@ -6,14 +6,14 @@ that policy. J never falls on the way, but it may stop short of the optimum: whe
 doing nothing is a fixed point. So there is a global search beside it.
 """
 
-import itertools
-import math
+import time
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from downside.exact.bounds import certified_bounds
+from downside.exact.boxes import ListedBoxes
 from downside.exact.problem import AbstractProblem, Solution
 from downside.risk import AbstractSpectralRisk, CVaR, Distribution, Mean, Utility
 
@@ -21,8 +21,8 @@ Progress = Callable[[str, float], None]
 """Called after every inner solution with what is being done and its J."""
 
 _GOLDEN = (np.sqrt(5.0) - 1.0) / 2.0
-_MOST_CHOICES = 2000
-"""Up to so many choices of knots are all tried."""
+_EXACT = 1e-12
+"""Bounds this close, relative to the returns, are equal."""
 _QUANTILES = 200
 """Knots of h for a spectrum that is not a finite sum of CVaRs."""
 
@@ -114,19 +114,23 @@ def search(
     *,
     rounds: int = 20,
     solves: int = 40,
+    enough: float = 0.0,
+    seconds: float = 30.0,
     progress: Progress | None = None,
 ) -> Found:
-    """The best utility for `risk`: alternation from several starts, and a search over knots.
+    """The best utility for `risk`: the alternation, and a global search over knots.
 
     Arguments:
         problem: what to solve.
-        risk: the measure. For a sum of CVaRs and a finite problem with few attainable returns,
-            all knots are tried: the optimum. With one knot otherwise, the knots that bounds on J
-            leave open: the optimum in a finite problem, and up to a tolerance elsewhere. With more,
-            the best of several climbs and of a local refinement: a lower bound, without a proof
-            that it is the optimum.
+        risk: the measure. For a sum of CVaRs and a problem whose returns are listed, branch and
+            bound over knots: the optimum, with an upper bound if time is up before. With one knot
+            otherwise, the knots that bounds on J leave open, up to a tolerance. With more, the best
+            of several climbs and of a local refinement, without a proof that it is the optimum.
         rounds: how many rounds the alternation may take from each start.
         solves: how many knots the search on a line may try, where it cannot try all that matter.
+        enough: where returns are listed, the gap between the bounds at which it may stop after a
+            quarter of the time,
+        seconds: and about how long it may take in all.
         progress: called after every inner solution.
     """
     run = _Search(problem, risk, progress)
@@ -139,10 +143,12 @@ def search(
     alternation = max(run.trace, key=lambda round_: round_.value)
     knots = sum(level < 1.0 for level, _ in risk.atoms) if risk.is_finite_mixture else _QUANTILES
     upper = None
-    if _search_all(run, knots) or knots == 0:
-        upper = max(round_.value for round_ in run.trace)
+    if knots == 0:
+        upper = alternation.value
+    elif risk.is_finite_mixture and problem.attainable_returns is not None:
+        upper = _search_boxes(run, enough, seconds)
     elif knots == 1:
-        upper = _search_line(run, low, high, solves)
+        _search_line(run, low, high, solves)
     else:
         _search_starts(run, returns, rounds, tolerance)
     assert run.best is not None
@@ -167,14 +173,34 @@ def polish(
     return Found(solution, utility, start, run.trace[0], tuple(run.trace))
 
 
-def _search_all(run: _Search, knots: int) -> bool:
-    """Every choice of knots among the attainable returns, where they are few enough."""
-    candidates = run.problem.attainable_returns if run.risk.is_finite_mixture and knots else None
-    if candidates is None or math.comb(len(candidates) + knots - 1, knots) > _MOST_CHOICES:
-        return False
-    for chosen in itertools.combinations_with_replacement(candidates, knots):
-        run.solve(run.risk.utility_at(np.array(chosen)), "every attainable knot")
-    return True
+def _search_boxes(run: _Search, enough: float, seconds: float) -> float:
+    """Branch and bound over attainable knots: what no policy exceeds (`boxes.py`).
+
+    The policy of every box is valued, so that both sides close: entirely, or `enough` when a
+    quarter of the time is over.
+    """
+    problem, risk, attainable = run.problem, run.risk, run.problem.attainable_returns
+    assert attainable is not None
+    exact = _EXACT * max(float(np.abs(attainable).max()), float(np.ptp(attainable)))
+
+    def bound(utility: Utility) -> float:
+        value, policy = problem.solve(utility)
+        returns = problem.returns(policy)
+        achieved = float(risk(returns.values, returns.probabilities))
+        if run.best is None or achieved > run.best[0].value:
+            run.solve(risk.utility(returns), "boxes of knots")
+        return value
+
+    begin = time.perf_counter()
+    boxes = ListedBoxes(risk, attainable, bound)
+    while not boxes.done:
+        assert run.best is not None
+        gap, spent = boxes.upper - run.best[0].value, time.perf_counter() - begin
+        if gap <= exact or spent > seconds or (gap <= enough and spent > 0.25 * seconds):
+            break
+        boxes.halve()
+    assert run.best is not None
+    return max(boxes.upper, run.best[0].value)
 
 
 class _Recorded(AbstractProblem):
@@ -190,32 +216,20 @@ class _Recorded(AbstractProblem):
         return self._run.problem.returns(policy)
 
     @property
-    def attainable_returns(self) -> np.ndarray | None:
-        return self._run.problem.attainable_returns
-
-    @property
     def return_range(self) -> tuple[float, float]:
         return self._run.problem.return_range
 
 
-def _search_line(run: _Search, low: float, high: float, solves: int) -> float | None:
-    """Where the bounds on J leave most room, until they leave none, or for so many solves.
+def _search_line(run: _Search, low: float, high: float, solves: int) -> None:
+    """Where the bounds on J leave most room, for so many solves.
 
     J may have several peaks, so the next knot is always the one whose upper bound is highest
     (`bounds.py`). Then a golden section around the best: bounds are slow to close where J is flat.
     """
     if not high > low:
         run.solve(run.risk.utility_at(np.array([low])), "the only return")
-        return low
-    exact = run.problem.attainable_returns is not None
-    bounds = certified_bounds(
-        _Recorded(run),
-        run.risk,
-        tolerance=1e-9 if exact else 1e-3 * (high - low),
-        max_solves=200 if exact else solves,
-    )
-    if exact:
-        return bounds.upper
+        return
+    certified_bounds(_Recorded(run), run.risk, tolerance=1e-3 * (high - low), max_solves=solves)
     assert run.best is not None
     tried = sorted({float(one.utility.knots[0]) for one in run.trace})
     best = tried.index(float(run.best[1].knots[0]))
@@ -235,7 +249,6 @@ def _search_line(run: _Search, low: float, high: float, solves: int) -> float | 
             left = inner[0]
             inner = [inner[1], left + _GOLDEN * (right - left)]
             found = [found[1], value(inner[1])]
-    return None
 
 
 def _search_starts(run: _Search, neutral: Distribution, rounds: int, tolerance: float) -> None:

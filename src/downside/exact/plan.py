@@ -16,12 +16,12 @@ from rich.progress import SpinnerColumn, TextColumn, TimeElapsedColumn
 from downside._arrays import real
 from downside.envs import AbstractJaxEnv, AmericanPut, CliffWalk, MeanReversion, Tabular, make_jax
 from downside.envs.finite_problems import AbstractTabulated
-from downside.exact.certify import Limits
 from downside.exact.finite_plan import finite_problem, plan_finite
 from downside.exact.mdp import FiniteMDP
 from downside.exact.option import OptionProblem
 from downside.exact.outer import Round, polish, search
 from downside.exact.problem import AbstractFiniteProblem, AbstractProblem
+from downside.exact.refinement import Limits
 from downside.exact.trading import TradingProblem
 from downside.risk import AbstractSpectralRisk, Utility, as_risk
 

@@ -12,6 +12,10 @@ _NOTHING = 1e-13
 """Where the rest of a return is this small a share of the largest, time no longer matters."""
 _MOST_UPDATES = 5_000_000_000
 """Outcomes times steps that the recursion over time and state may go through: about a minute."""
+_SAME_REWARD = 1e-12
+"""Rewards that differ by this share of the largest are equal."""
+_WORTH_SHARING = 0.6
+"""Pairs share lists if that leaves at most this share of the outcomes."""
 _STEP_COST = 4_000
 """A step costs at least as much as this many outcomes."""
 
@@ -71,6 +75,60 @@ class Transitions(NamedTuple):
             first_outcomes=pairs[first_pairs],
             first_pairs=first_pairs,
         )
+
+
+class Lists(NamedTuple):
+    """What actions lead to, but for a sure amount: lists of outcomes that pairs may share.
+
+    In an inventory what follows depends on stock plus order alone, but for what the order costs:
+    all pairs of one sum share a list. Where sharing saves little, each pair has a list of its own.
+    """
+
+    probabilities: Float[np.ndarray, " n"]
+    """How likely each outcome is."""
+    next_states: Int[np.ndarray, " n"]
+    """Where it leads."""
+    rewards: Float[np.ndarray, " n"]
+    """What it pays."""
+    begins: Int[np.ndarray, " k"]
+    """Where the outcomes of each list begin."""
+    of_pair: Int[np.ndarray, " m"]
+    """The list of each pair of state and action,"""
+    amounts: Float[np.ndarray, " m"]
+    """and what the pair pays beyond it."""
+    slack: float
+    """How far a reward can be from the list's and the pair's together."""
+
+    @classmethod
+    def of(cls, transitions: Transitions) -> "Lists":
+        """The lists of a problem."""
+        _, _, chances, leads_to, rewards, pairs, *_ = transitions
+        ends = np.append(pairs[1:], chances.size)
+        numbers: dict[bytes, int] = {}
+        users, of_pair = [], np.empty(pairs.size, dtype=np.int64)
+        slack = _SAME_REWARD * float(np.abs(rewards).max(initial=0.0))
+        beyond = rewards - np.repeat(rewards[pairs], ends - pairs)
+        steps = np.rint(beyond / slack).astype(np.int64) if slack > 0 else leads_to
+        for pair, (begin, end) in enumerate(zip(pairs.tolist(), ends.tolist(), strict=True)):
+            part = slice(begin, end)
+            key = b"".join(column[part].tobytes() for column in (leads_to, chances, steps))
+            of_pair[pair] = numbers.setdefault(key, len(numbers))
+            if len(numbers) > len(users):
+                users.append(pair)
+        first = np.array(users)
+        sizes = ends[first] - pairs[first]
+        if sizes.sum() + 2 * pairs.size > _WORTH_SHARING * chances.size:
+            nothing = np.zeros(pairs.size)
+            return cls(chances, leads_to, rewards, pairs, np.arange(pairs.size), nothing, 0.0)
+        begins = np.cumsum(sizes) - sizes
+        at = np.repeat(pairs[first] - begins, sizes) + np.arange(sizes.sum())
+        amounts = rewards[pairs] - rewards[pairs[first]][of_pair]
+        return cls(chances[at], leads_to[at], rewards[at], begins, of_pair, amounts, slack)
+
+    @property
+    def sizes(self) -> Int[np.ndarray, " k"]:
+        """The number of outcomes of each list."""
+        return np.diff(np.append(self.begins, self.probabilities.size))
 
 
 class ToGo(NamedTuple):
