@@ -89,8 +89,9 @@ def deeds_data(agents: Sequence[Agent], seed: int = 0) -> list[dict[str, Any]] |
     data = []
     for each in played:
         steps = int(each.running.any(axis=1).sum())
-        kept = sorted(set(np.linspace(0, steps - 1, min(steps, _MOST_STEPS)).round().astype(int)))
-        times = [*(int(time) for time in kept), steps]
+        places = np.linspace(0, steps - 1, min(steps, _MOST_STEPS)).tolist()
+        kept = sorted({round(place) for place in places})
+        times = [*kept, steps]
         totals = each.accumulated[-1]
         worst = np.argsort(totals, kind="stable")[:_WORST]
         data.append(

@@ -19,11 +19,16 @@ if TYPE_CHECKING:
 _SEED = 3_000_000
 """Of the episodes of the search: the same for every measure and target, so that differences are
 precise. No other episodes use it."""
-_ROUNDS = ((2.0, 9, 0.2), (0.5, 9, 0.5), (0.1, 5, 1.0))
-"""Each looks around the best target so far: how far, in standard deviations of the returns; at how
-many targets; and in what share of the episodes."""
+_STEPS = (0.4, 0.1)
+"""Distance of neighbouring targets in each round of the search, in standard deviations of the
+returns."""
+_REACH = 2
+"""Each round begins with so many targets on both sides of the best one so far. It goes on where the
+last one is the best."""
+_MOST_TARGETS = 12
+"""Of a round."""
 _EPISODES = 0.5
-"""Of the last round, as a share of those of an evaluation."""
+"""Of a target, as a share of those of an evaluation."""
 
 
 class FoundTarget(NamedTuple):
@@ -80,15 +85,26 @@ def find_target(
     """The target with the highest value of the measure, in common random numbers."""
     algorithm: Any = learner.algorithm
     centre, spread = algorithm.bracket(best.outer)
+    episodes = max(2, round(_EPISODES * backend.default_episodes))
+
+    def value(target: float) -> float:
+        policy = BestPolicy(best.networks, algorithm.standing(best.outer, target), best.value)
+        returns = backend.simulate_returns(learner, policy, episodes, _SEED)
+        return float(np.asarray(risk(returns)))
+
     found = FoundTarget(centre, -np.inf)
-    for width, count, share in _ROUNDS:
-        episodes = max(2, round(share * _EPISODES * backend.default_episodes))
-        values: dict[float, float] = {}
-        for target in found.target + width * spread * np.linspace(-1.0, 1.0, count):
-            outer = algorithm.standing(best.outer, float(target))
-            policy = BestPolicy(best.networks, outer, best.value)
-            returns = backend.simulate_returns(learner, policy, episodes, _SEED)
-            values[float(target)] = float(np.asarray(risk(returns)))
-        target = max(values, key=values.__getitem__)
-        found = FoundTarget(target, values[target])
+    for step in _STEPS:
+        centre, width = found.target, step * spread
+        values: dict[int, float] = {}
+        low, high = -_REACH, _REACH
+        while len(values) < _MOST_TARGETS:
+            for place in range(low, high + 1):
+                if place not in values:
+                    values[place] = value(centre + place * width)
+            best_value = max(values.values())
+            top = min((p for p in values if values[p] == best_value), key=abs)
+            found = FoundTarget(centre + top * width, best_value)
+            if low < top < high:
+                break
+            low, high = min(low, top - 1), max(high, top + 1)
     return found
