@@ -11,6 +11,7 @@ from downside.agents import (
     SimulatorSettings,
 )
 from downside.agents.settings import docstrings
+from downside.train.adapting import AN_EXAMPLE
 from downside.train.config import resolve
 
 PAGE = Path(__file__).parent / "reference" / "settings.md"
@@ -28,11 +29,17 @@ def page() -> str:
     jax, gym = (
         resolve(SRM, kind, "default", {}) for kind in (SimulatorSettings, GymnasiumSettings)
     )
+    short = resolve(SRM, GymnasiumSettings, "default", {}, seen=AN_EXAMPLE)
     paper = {
         kind: resolve(SRM, kind, "paper", {}) for kind in (SimulatorSettings, GymnasiumSettings)
     }
     actor = PathwiseSettings()
-    everywhere = [("JAX", jax), ("Gymnasium", gym), ("paper", paper[SimulatorSettings])]
+    everywhere = [
+        ("JAX", jax),
+        ("Gymnasium", gym),
+        ("short episodes", short),
+        ("paper", paper[SimulatorSettings]),
+    ]
     lines = [
         "# Settings",
         "",
@@ -40,6 +47,8 @@ def page() -> str:
         "and those of PG-SRM.",
         "Pass it by name, `ds.QRSRM(env, risk=risk, batch_size=512)`, or as a flag,",
         "`--batch-size 512`. `downside train ENV --help` shows what an environment gets.",
+        "Short episodes: Gymnasium environments in which all episodes are short, as the",
+        "warm-up shows; a run of another length than `total_timesteps` has about as many updates.",
         "This page is made from the code by `python docs/settings.py`.",
     ]
     for kind, title in TITLES.items():
@@ -47,7 +56,11 @@ def page() -> str:
             Settings: [*everywhere, ("PG-SRM", actor)],
             QuantileSettings: everywhere,
             SimulatorSettings: [("default", jax), ("paper", paper[SimulatorSettings])],
-            GymnasiumSettings: [("default", gym), ("paper", paper[GymnasiumSettings])],
+            GymnasiumSettings: [
+                ("default", gym),
+                ("short episodes", short),
+                ("paper", paper[GymnasiumSettings]),
+            ],
             PathwiseSettings: [("default", actor)],
         }[kind]
         inherited = getattr(kind.__base__, "__dataclass_fields__", {})

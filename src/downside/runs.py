@@ -120,6 +120,7 @@ def train_run(
         if (folder / _RUN).exists():  # killed before its first checkpoint: it begins anew
             for log in folder.glob("log_*"):
                 shutil.rmtree(log, ignore_errors=True)
+        agent.adapt(total_timesteps)
         about = describe_run(agent, total_timesteps, episodes)
         write_json(folder / _RUN, about)
         agent.tensorboard_log = folder

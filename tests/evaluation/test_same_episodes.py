@@ -17,7 +17,13 @@ SMALL = {
     "outer_interval": 50,
     "learning_rate": 3e-3,
 }
-TINY = {"hidden_sizes": (8,), "warmup_steps": 64, "outer_interval": 20, "buffer_size": 512}
+TINY = {
+    "hidden_sizes": (8,),
+    "warmup_steps": 64,
+    "outer_interval": 20,
+    "buffer_size": 512,
+    "adapt": False,
+}
 
 
 @pytest.fixture(scope="module")

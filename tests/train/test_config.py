@@ -74,7 +74,7 @@ def test_changes_win_over_defaults_and_fixed_settings_over_both():
     [
         (GymnasiumSettings, "top_actions", "It is for environments written in JAX"),
         (GymnasiumSettings, "outer", "It is for environments written in JAX"),
-        (GymnasiumSettings, "critic", "It is for environments written in JAX"),
+        (GymnasiumSettings, "shifts", "It is for environments written in JAX"),
         (SimulatorSettings, "history_length", "It is for environments that are not written in JAX"),
         (SimulatorSettings, "min_discount", "It is for environments that are not written in JAX"),
         (SimulatorSettings, "averaging", "It is for environments that are not written in JAX"),

@@ -386,6 +386,7 @@ QUICK: dict[str, Any] = {
     "warmup_steps": 200,
     "outer_interval": 50,
     "learning_rate": 5e-3,
+    "adapt": False,
 }
 
 

@@ -61,6 +61,7 @@ SMALL = {
     "updates_per_step": 1,
     "update_interval": 1,
     "num_critics": 1,
+    "adapt": False,
 }
 """For Gymnasium environments: a run takes a second or two."""
 

@@ -171,6 +171,16 @@ class AbstractAlgorithm(eqx.Module):
         del measured, rate, first
         return outer
 
+    def lived_outer_step(
+        self,
+        outer: OuterVariable,
+        returns: Float[Array, " n"],
+        rate: Float[Array, ""] | float,
+    ) -> OuterVariable:
+        """The next value, from the returns of the present policy in increasing order."""
+        del returns, rate
+        return outer
+
     def learned_outer_step(
         self,
         outer: OuterVariable,

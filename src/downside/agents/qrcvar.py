@@ -119,6 +119,12 @@ class StaticCVaR(AbstractQuantileAlgorithm):
         count = returns.shape[0]
         return returns[jnp.minimum(jnp.floor(self.alpha * count).astype(jnp.int32), count - 1)]
 
+    def lived_outer_step(
+        self, outer: Target, returns: Float[Array, " n"], rate: Float[Array, ""] | float
+    ) -> Target:
+        """The α-quantile of the returns."""
+        return outer + rate * (self._quantile(returns) - outer)
+
     def learned_outer_step(
         self,
         outer: Target,

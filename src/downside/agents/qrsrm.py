@@ -64,7 +64,9 @@ class SRM(AbstractQuantileAlgorithm):
         """The algorithm for a measure."""
         assert isinstance(settings, QuantileSettings)
         made = super().make(risk, settings, levels)
-        hide = isinstance(settings, GymnasiumSettings) and settings.hide_memory_until_risk
+        # A critic learns s + c G while h is a line: it must see s.
+        lived = isinstance(settings, GymnasiumSettings)
+        hide = lived and settings.hide_memory_until_risk and settings.critic == "quantiles"
         return dataclasses.replace(
             made, hide_memory_until_risk=hide, mean_weight=settings.mean_weight
         )
@@ -186,6 +188,15 @@ class SRM(AbstractQuantileAlgorithm):
         del start_value
         knots = outer.utility.knots + rate * (self.objective.quantiles(start) - outer.utility.knots)
         return ShiftedUtility(self._utility(knots), jnp.zeros(()))
+
+    def lived_outer_step(
+        self, outer: ShiftedUtility, returns: Float[Array, " n"], rate: Float[Array, ""] | float
+    ) -> ShiftedUtility:
+        """Shape and location from the returns of the present policy."""
+        location, knots = self._shape(self.objective.quantiles(returns))
+        location = outer.location + rate * (location - outer.location)
+        knots = outer.utility.knots + rate * (knots - outer.utility.knots)
+        return ShiftedUtility(self._utility(knots), location)
 
     def _utility(self, knots: Float[Array, " k"]) -> Utility:
         """h, with the share of the mean."""

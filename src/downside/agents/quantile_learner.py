@@ -69,8 +69,7 @@ class QuantileLearner(AbstractLearner):
     @property
     def has_critic(self) -> bool:
         """Whether a network learns the score itself."""
-        settings = self.settings
-        return isinstance(settings, SimulatorSettings) and settings.critic == "utility"
+        return self.settings.critic == "utility"
 
     # --- networks -----------------------------------------------------------------------------
 
@@ -174,7 +173,9 @@ class QuantileLearner(AbstractLearner):
     ) -> tuple[LearnerState, Float[Array, ""]]:
         """One gradient step of the critic."""
         settings = self.settings
-        assert isinstance(settings, SimulatorSettings)
+        # Of a transition that was lived through there is one action, which has no advantage.
+        branched = isinstance(settings, SimulatorSettings)
+        advantage_weight = settings.advantage_weight if branched else 1.0
         targets = jax.vmap(
             lambda transition: self.critic_targets(state.targets, transition, outer)
         )(batch)
@@ -188,7 +189,7 @@ class QuantileLearner(AbstractLearner):
                 )
                 unit = jax.lax.stop_gradient(critic.scale.output_spread)
                 return advantage_loss(
-                    scores / unit, target / unit, transition.weights, settings.advantage_weight
+                    scores / unit, target / unit, transition.weights, advantage_weight
                 )
 
             return jax.vmap(of_one)(batch, targets).mean()

@@ -72,6 +72,9 @@ class QuantileSettings(Settings):
     num_critics: int = whole(1, 1)
     """Quantile networks that learn side by side. Actions are scored by their mean; targets come
     from the network that scores the chosen action lowest, against overestimation."""
+    critic: Literal["utility", "quantiles"] = choice("utility", "utility", "quantiles")
+    """What scores actions: a network that learns the expected utility itself (QR-SRM, QR-CVaR), or
+    the learned quantiles, as in the paper."""
     normalise: bool = switch(True)
     """Inputs and outputs are scaled by what the warm-up shows, and `kappa` and `memory_noise` are
     in units of the standard deviation of returns. If not, they are in units of the rewards."""
@@ -110,6 +113,12 @@ class QuantileSettings(Settings):
     # --- the outer step -----------------------------------------------------------------------
     outer_rate: float = real(0.5, 0.0, 1.0, open_low=True)
     """How far the outer variable moves towards its new value."""
+    outer_episodes: int = whole(4096, 2)
+    """Episodes in which a policy is judged at an outer step: simulated ones for each candidate in
+    JAX, elsewhere the last ones that were lived through."""
+    evaluation_fraction: float = real(0.1, 0.0, math.inf)
+    """Where a critic scores actions: updates at the end that learn the return distribution of the
+    final policy, as a share of all."""
 
     def __post_init__(self):
         super().__post_init__()
@@ -129,9 +138,6 @@ class QuantileSettings(Settings):
 class SimulatorSettings(QuantileSettings):
     """For environments written in JAX: any state can be simulated again."""
 
-    critic: Literal["utility", "quantiles"] = choice("utility", "utility", "quantiles")
-    """What scores actions: a network that learns the expected utility itself (QR-SRM, QR-CVaR), or
-    the learned quantiles, as in the paper."""
     top_actions: int = whole(5, 0)
     """Actions of a sampled state that are simulated afresh, those with the highest scores. 0:
     learn from the transitions in the buffer, as in the paper."""
@@ -145,15 +151,10 @@ class SimulatorSettings(QuantileSettings):
     """Where the outer step takes the return distribution of the start from: simulated episodes of
     the greedy policy, with a search over a common shift of the knots; or the learned quantiles, as
     in the paper."""
-    outer_episodes: int = whole(4096, 2)
-    """Simulated episodes in which each candidate of the outer step is evaluated."""
     shifts: int = whole(9, 1, odd=True)
     """How many shifts of the knots are tried."""
     shift_span: float = real(0.4, 0.0, math.inf)
     """The largest shift, in standard deviations of the returns."""
-    evaluation_fraction: float = real(0.1, 0.0, math.inf)
-    """Updates at the end that learn the return distribution of the final policy, as a share of
-    all."""
 
     @property
     def branches(self) -> int:
@@ -167,6 +168,9 @@ class GymnasiumSettings(QuantileSettings):
 
     cnn: bool = switch(False)
     """Convolutions before the hidden layers, for pictures; "CnnPolicy" sets it."""
+    adapt: bool = switch(True)
+    """Defaults follow from what the warm-up shows: where all episodes are short, other ones hold
+    (`agent.adapted`). What is given stays as it is."""
     n_steps: int = whole(10, 1)
     """n-step returns, truncated at exploratory actions."""
     memory_shuffle: float = real(0.5, 0.0, 1.0)
@@ -186,6 +190,16 @@ class GymnasiumSettings(QuantileSettings):
     averaging: float = real(0.0, 0.0, 1.0)
     """Share of the run, at its end, over which the weights of the networks are averaged for the
     final policy. 0: no averaging."""
+    anchor: bool = switch(True)
+    """With `critic="utility"`: the critic learns what an action adds to the utility of what was
+    earned so far. Where episodes need not end, nothing else would hold the scores in place; where
+    all of them terminate, scores are learned more precisely without."""
+    greedy_episodes: float = real(0.0, 0.0, 1.0)
+    """Share of the episodes without exploration. If there are such, policies are judged by them
+    alone. With `critic="utility"` h is taken from the episodes that policies are judged by."""
+    exploration_top: int = whole(0, 0)
+    """Half of the explored actions are drawn from so many that score best, the others from all. 0:
+    all of them from all."""
 
     def __post_init__(self):
         super().__post_init__()

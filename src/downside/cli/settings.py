@@ -13,6 +13,7 @@ from downside.agents import GymnasiumSettings, PathwiseSettings, Settings, Simul
 from downside.agents.settings import docstrings
 from downside.cli._common import agent_class
 from downside.risk import as_dial
+from downside.train.adapting import AN_EXAMPLE
 from downside.train.config import resolve, unknown_setting
 
 _VERSIONED = re.compile(r"[^-=].*-v\d+")
@@ -27,6 +28,7 @@ def with_settings(commands: Any, arguments: list[str]) -> Any:
     _check_flags(kind, arguments)
     defaults = _defaults(kind, arguments)
     where = "default in environments written in JAX" if kind is Settings else "default here"
+    short = _short_defaults(kind, arguments, defaults)
     hints, texts = get_type_hints(kind), docstrings(kind)
     fields = [
         (
@@ -35,7 +37,7 @@ def with_settings(commands: Any, arguments: list[str]) -> Any:
                 hints[field.name] | None,
                 tyro.conf.arg(
                     help=texts[field.name],
-                    help_behavior_hint=f"({where}: {getattr(defaults, field.name)})",
+                    help_behavior_hint=f"({where}: {_shown(field.name, defaults, short)})",
                 ),
             ],
             dataclasses.field(default=None),
@@ -117,6 +119,20 @@ def _defaults(kind: type[Settings], arguments: list[str]) -> Settings:
         return resolve(algorithm, kind, _flag(arguments, "--preset", "default"), {})
     except (AssertionError, ValueError, TypeError):  # the command itself will say what is wrong
         return kind()
+
+
+def _short_defaults(kind: type[Settings], arguments: list[str], defaults: Settings) -> Settings:
+    """The settings that the agent will get if the warm-up shows that episodes are short."""
+    agent = _agent(arguments)
+    preset = _flag(arguments, "--preset", "default")
+    if kind is not GymnasiumSettings or agent is None or preset != "default":
+        return defaults
+    return resolve(agent.algorithm_class, kind, preset, {}, seen=AN_EXAMPLE)
+
+
+def _shown(name: str, defaults: Settings, short: Settings) -> str:
+    value, other = getattr(defaults, name), getattr(short, name)
+    return f"{value}" if value == other else f"{value}; where all episodes are short: {other}"
 
 
 def _flag(arguments: list[str], name: str, default: str) -> str:

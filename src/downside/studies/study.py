@@ -23,14 +23,23 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import jax
+
 from downside._files import write_text
 from downside._names import did_you_mean
-from downside.agents import GymnasiumSettings, PathwiseSettings, Settings, SimulatorSettings
+from downside.agents import (
+    AbstractAlgorithm,
+    GymnasiumSettings,
+    PathwiseSettings,
+    Settings,
+    SimulatorSettings,
+)
 from downside.envs import make_jax
 from downside.risk import parse
 from downside.studies.environments import Environment, read_environment
 from downside.studies.problems import KeyPath, Problems, StudyError, named_in
 from downside.studies.spec import RunSpec, import_name
+from downside.train.adapting import WarmUp
 from downside.train.config import PRESETS, checked, resolve
 from downside.train.gym_backend import GymBackend
 from downside.train.jax_backend import JaxBackend
@@ -130,6 +139,7 @@ class _Agent:
 
 class _Reader:
     def __init__(self, table: Mapping[str, Any], problems: Problems, text: str):
+        self._seen: dict[str, WarmUp | None] = {}
         self.table, self.problems, self.text = table, problems, text
 
     def read(self) -> Study:
@@ -331,7 +341,7 @@ class _Reader:
     ) -> tuple[RunSpec, ...]:
         runs: dict[str, RunSpec] = {}
         for env, agent in itertools.product(environments, agents):
-            settings = self.settings(env, agent)
+            settings = self.settings(env, agent, steps)
             if settings is None:
                 continue
             # An agent's `updates` count more than the steps that the study has for all agents.
@@ -354,7 +364,7 @@ class _Reader:
                     runs.setdefault(run.key, run)
         return tuple(runs.values())
 
-    def settings(self, env: Environment, agent: _Agent) -> Settings | None:
+    def settings(self, env: Environment, agent: _Agent, steps: int | None) -> Settings | None:
         """All settings of an agent in an environment; None if they do not go together."""
         kind = agents_by_name()[agent.name]
         try:
@@ -364,7 +374,7 @@ class _Reader:
                         f"{kind.algorithm_class.name} learns only in environments written in JAX, "
                         f"got {env.id}. Put it into a study of its own."
                     )
-                return resolve(kind.algorithm_class, GymnasiumSettings, agent.preset, agent.changes)
+                return self._adapted(env, kind.algorithm_class, agent, steps)
             backend, core = kind.jax_backend, make_jax(env.id, **env.parameters)
             settings = resolve(
                 kind.algorithm_class, backend.settings_class, agent.preset, agent.changes
@@ -375,6 +385,42 @@ class _Reader:
             name = named_in(error, agent.changes)
             self.problems.add(agent.path if name is None else (*agent.path, name), error)
             return None
+
+    def _adapted(
+        self,
+        env: Environment,
+        algorithm: type[AbstractAlgorithm],
+        agent: _Agent,
+        steps: int | None,
+    ) -> Settings:
+        """The settings with the defaults that follow from the environment's warm-up."""
+        settings = resolve(algorithm, GymnasiumSettings, agent.preset, agent.changes)
+        assert isinstance(settings, GymnasiumSettings)
+        if not settings.adapt:
+            return settings
+        place = json.dumps([env.id, dict(env.parameters)], sort_keys=True, default=str)
+        if place not in self._seen:
+            self._seen[place] = _warm_up(env, settings)
+        return resolve(
+            algorithm,
+            GymnasiumSettings,
+            agent.preset,
+            agent.changes,
+            seen=self._seen[place],
+            total_timesteps=agent.changes.get("total_timesteps") or steps,
+        )
+
+
+def _warm_up(env: Environment, settings: GymnasiumSettings) -> WarmUp | None:
+    """What random play shows; None where it fails, which the run will report."""
+    try:
+        backend = GymBackend.make(env.id, env.parameters, settings)
+        try:
+            return backend.warm_up(settings, jax.random.key(0))
+        finally:
+            backend.adapter.close()
+    except Exception:  # an environment may raise anything
+        return None
 
 
 def _backend(in_jax: bool) -> type[JaxBackend] | type[GymBackend]:

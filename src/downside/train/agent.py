@@ -7,8 +7,10 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import gymnasium as gym
+import jax
 import numpy as np
 from jaxtyping import Float
+from rich.console import Console
 
 from downside.agents import (
     AbstractAlgorithm,
@@ -23,6 +25,7 @@ from downside.envs import AbstractJaxEnv, make_jax
 from downside.envs.env_spec import EnvSpec
 from downside.risk import AbstractSpectralRisk, Dial, Utility, as_dial, as_risk
 from downside.train import checkpoint
+from downside.train.adapting import changed, sentence
 from downside.train.config import check_timesteps, environment, resolve
 from downside.train.dial import FoundTarget, turned
 from downside.train.driver import Backend, Driver, untrained
@@ -128,21 +131,23 @@ class Agent:
         self.settings: Any
         """Of the class that the agent has for this kind of environment, such as `ds.Settings`."""
         self.settings, backend = self._make_backend(env, jax_env, env_kwargs, changes, network)
-        trunk = make_trunk(
-            network,
-            self.settings.hidden_sizes,
-            self.settings.activation,
-            self.settings.layer_norm,
-            backend.env.single_observation_space if getattr(self.settings, "cnn", False) else None,
-        )
-        self._driver = Driver(
-            backend,
-            self._make_algorithm(),
-            self.settings,
-            trunk,
-            self.seed,
-        )
+        self._given = (env, env_kwargs, changes, network)
+        self._driver = self._make_driver(backend)
+        self.adapted: dict[str, tuple[Any, Any]] = {}
+        """Defaults that were changed by what the warm-up showed: before and after."""
+        self._adaptation: str | None = None
         self._generator = np.random.default_rng(self.seed)
+
+    def _make_driver(self, backend: Backend) -> Driver:
+        settings = self.settings
+        trunk = make_trunk(
+            self._given[-1],
+            settings.hidden_sizes,
+            settings.activation,
+            settings.layer_norm,
+            backend.env.single_observation_space if getattr(settings, "cnn", False) else None,
+        )
+        return Driver(backend, self._make_algorithm(), settings, trunk, self.seed)
 
     def _make_algorithm(self) -> AbstractAlgorithm:
         if self.family is None:
@@ -174,11 +179,44 @@ class Agent:
                 f"episodes; got {self.env_spec}. Write the problem as an AbstractJaxEnv (docs: "
                 "Your own environment), or use ds.QRSRM."
             )
-        num_envs = env.num_envs if isinstance(env, gym.vector.VectorEnv) else None
-        num_envs = 1 if num_envs is None and isinstance(env, gym.Env) else num_envs
-        settings = resolve(algorithm, GymnasiumSettings, self.preset, changes, num_envs, network)
+        settings = resolve(algorithm, GymnasiumSettings, self.preset, changes, _count(env), network)
         assert isinstance(settings, GymnasiumSettings)
         return settings, self.gym_backend.make(env, env_kwargs, settings)
+
+    def adapt(self, total_timesteps: int | None = None) -> None:
+        """Plays the warm-up, and fits the defaults to what it shows: `agent.settings` then has what
+        training will use, and `agent.adapted` what has changed.
+
+        `learn` calls it; in JAX environments and for agents that have learned there is nothing to
+        do. The settings that were given stay as they are.
+
+        Arguments:
+            total_timesteps: the length that the run will have, as for `learn`.
+        """
+        driver, settings = self._driver, self.settings
+        backend = driver.backend
+        lived = isinstance(settings, GymnasiumSettings)
+        adaptable = lived and settings.adapt and not settings.cnn
+        if not adaptable or self.adapted or driver.state is not None:
+            return
+        assert isinstance(backend, GymBackend)
+        seen = backend.warm_up(settings, jax.random.key(self.seed))
+        env, env_kwargs, changes, network = self._given
+        self.settings = resolve(
+            self.algorithm_class,
+            GymnasiumSettings,
+            self.preset,
+            changes,
+            _count(env),
+            network,
+            seen,
+            total_timesteps,
+        )
+        self.adapted = changed(settings, self.settings)
+        if self.adapted:
+            self._adaptation = sentence(seen, self.adapted)
+            backend.adapter.close()
+            self._driver = self._make_driver(type(backend).make(env, env_kwargs, self.settings))
 
     # --- learning -----------------------------------------------------------------------------
 
@@ -206,6 +244,10 @@ class Agent:
                 start from 0 again; otherwise they are stretched to the new end.
             progress_bar: whether to show steps, speed and the value reached.
         """
+        check_timesteps(total_timesteps, self.settings)
+        self.adapt(total_timesteps)
+        if self._adaptation is not None and not self.history and (self.verbose or progress_bar):
+            Console(stderr=True, highlight=False).print(self._adaptation, markup=False)
         timesteps = check_timesteps(total_timesteps, self.settings)
         if reset_num_timesteps and self.history:
             self._driver.start_over()
@@ -241,6 +283,8 @@ class Agent:
                 each.on_start(self)
             try:
                 for done, total in driver.chunks():
+                    if self._adaptation is not None and len(self.history) == 1:
+                        self.history[0]["adapted"] = self._adaptation
                     bar.update(done, total, self.history[-1]["best"])
                     go_on = [each.on_step(self) for each in callbacks]
                     if len(self.history) % max(1, log_interval) == 0:
@@ -265,6 +309,8 @@ class Agent:
 
         For loops of your own; call `fit_return_distribution` in the end.
         """
+        check_timesteps(total_timesteps, self.settings)
+        self.adapt(total_timesteps)
         self._driver.plan(check_timesteps(total_timesteps, self.settings))
         yield from self._driver.chunks()
 
@@ -511,3 +557,10 @@ class Agent:
     def __repr__(self) -> str:
         steps = f"{self.num_timesteps:,} steps" if self.history else "untrained"
         return f"{type(self).__name__}({self.env_spec}, risk='{self.risk}', {steps})"
+
+
+def _count(env: Any) -> int | None:
+    """How many environments there are, if that is given."""
+    if isinstance(env, gym.vector.VectorEnv):
+        return env.num_envs
+    return 1 if isinstance(env, gym.Env) else None

@@ -17,6 +17,7 @@ from downside.agents import (
     Settings,
     SimulatorSettings,
 )
+from downside.train.adapting import WarmUp, short_defaults
 
 PAPER: Mapping[str, Any] = {
     "activation": "relu",
@@ -47,6 +48,7 @@ PAPER: Mapping[str, Any] = {
     "hide_memory_until_risk": False,
     "history_length": 0,
     "min_discount": 0.0,
+    "adapt": False,
     "mean_weight": 0.0,
     "outer": "learned",
     "outer_interval": 1000,
@@ -64,6 +66,9 @@ simulated beside the counted steps that would decide anything, and the last poli
 
 PRESETS: Mapping[str, Mapping[str, Any]] = {"default": {}, "paper": PAPER}
 
+WINDOW = 100
+"""Finished episodes of a Gymnasium environment that policies are judged by, at least."""
+
 GYMNASIUM: Mapping[str, Any] = {
     "layer_norm": True,
     "optimiser": "adam",
@@ -80,7 +85,10 @@ GYMNASIUM: Mapping[str, Any] = {
     "exploration_final": 0.02,
     "exploration_fraction": 0.1,
     "mean_weight": 0.1,
+    "critic": "quantiles",
     "outer_interval": 500,
+    "outer_episodes": WINDOW,
+    "evaluation_fraction": 0.1,
     "risk_neutral_fraction": 0.5,
     "total_timesteps": 300_000,
 }
@@ -114,6 +122,8 @@ def resolve(
     changes: Mapping[str, Any],
     num_envs: int | None = None,
     network: Any = None,
+    seen: WarmUp | None = None,
+    total_timesteps: int | None = None,
 ) -> Settings:
     """The settings of a preset with some changes, checked.
 
@@ -124,6 +134,8 @@ def resolve(
         changes: what the user passes, by our names or by stable-baselines3's.
         num_envs: how many environments there are, if that is given.
         network: a network of the user's own.
+        seen: what the warm-up shows, once it has been played.
+        total_timesteps: the length of the run, if that is given.
     """
     if preset not in PRESETS:
         raise ValueError(
@@ -147,7 +159,13 @@ def resolve(
     if num_envs is not None:
         fixed["num_envs"] = num_envs
     defaults = _defaults(algorithm, kind, preset, {**changes, **fixed}, is_module)
-    changes = translate(changes, {**_counts(kind, defaults), **fixed})
+    given = translate(changes, {**_counts(kind, defaults), **fixed})
+    if seen is not None and seen.is_short:
+        short = short_defaults(seen, {**given, **fixed}, total_timesteps)
+        if is_module:  # made for as many numbers as the environment shows so far
+            del short["history_length"]
+        defaults = {**defaults, **short}
+    changes = given
     for name, value in changes.items():
         if name not in names:
             raise TypeError(unknown_setting(name, kind))
@@ -171,7 +189,8 @@ def _defaults(
 ) -> dict[str, Any]:
     """The preset for this kind of environment and this algorithm."""
     if preset != "default":
-        return dict(PRESETS[preset])
+        judged = {} if kind is not GymnasiumSettings else {"outer_episodes": WINDOW}
+        return {**PRESETS[preset], **judged}
     if kind is not GymnasiumSettings:
         return dict(algorithm.preset)
     defaults = {**GYMNASIUM, **algorithm.gymnasium_preset}

@@ -6,6 +6,7 @@ the seed and the number of the step alone.
 """
 
 import math
+import time
 from collections.abc import Mapping
 from typing import Any
 
@@ -20,28 +21,32 @@ from downside._memory import check_fits
 from downside._random import stream
 from downside.agents.algorithm import AbstractAlgorithm
 from downside.agents.learner import AbstractLearner
-from downside.agents.networks import MakeTrunk
+from downside.agents.networks import MakeTrunk, input_spread
 from downside.agents.settings import GymnasiumSettings, Settings
 from downside.envs import AbstractJaxEnv, PastAware
 from downside.envs.flatten import flat_space, flatten_any, is_bytes
 from downside.envs.memory_env import append_to_box, initial_memory
 from downside.envs.rollout import VectorRollout, in_turns
 from downside.envs.vector_adapter import EnvironmentFaultError, VectorEnvAdapter
-from downside.train.gym_program import Round, choose_now, greedy_actions, outer_step
+from downside.train.adapting import WarmUp
+from downside.train.config import WINDOW
+from downside.train.gym_program import Round, choose_now, fit_quantiles, greedy_actions, outer_step
 from downside.train.gym_state import (
-    WINDOW,
     Average,
     Experience,
     GymState,
     Streams,
     averaged,
     episode_seed,
+    explored,
+    inputs_of,
     normalisation_of,
     random_legal,
     without_values,
 )
+from downside.train.outer import RESCALE_UNTIL, rescaled
 from downside.train.replay import Observed, Ring, Transition
-from downside.train.state import BestPolicy, TrainSpec
+from downside.train.state import FIT_CHUNK, BestPolicy, TrainSpec
 
 _MAX_WARMUP = 20
 """How many times longer the warm-up may get until an episode has ended."""
@@ -65,6 +70,8 @@ class GymBackend:
         self.experience: Experience | None = None
         self._rollout: VectorRollout | None = None
         self._round: tuple[Any, Round] | None = None
+        self._warm = False
+        """Whether the warm-up has been played and nothing since."""
 
     @classmethod
     def make(
@@ -98,34 +105,49 @@ class GymBackend:
         self, spec: TrainSpec, algorithm: AbstractAlgorithm, key: Key[Array, ""]
     ) -> tuple[GymState, int]:
         """A run that has learned nothing yet, after the warm-up of random play."""
-        settings = spec.gymnasium
+        if not self._warm:
+            self.warm_up(spec.gymnasium, key)
+        self._warm = False
+        return self._first_state(spec, algorithm, key, self.experience), 0
+
+    def warm_up(self, settings: GymnasiumSettings, key: Key[Array, ""]) -> WarmUp:
+        """Plays at random, and returns what this shows."""
         experience = self._empty(settings)
         self._rollout = VectorRollout(self.adapter, settings.gamma, episode_seed(key, 0))
         self._latest = np.full(self.adapter.num_envs, -1)
+        self._greedy = np.ones(self.adapter.num_envs, bool)
         streams = Streams(key)
         warmup = math.ceil(settings.warmup_steps / self.adapter.num_envs)
+        begin, steps = time.perf_counter(), 0
         for step in range(warmup * _MAX_WARMUP):
             if step >= warmup and int(experience.episodes.added) >= 2:
                 break
             actions = random_legal(streams.generator("warm-up", step), self._rollout.masks)
             self._collect(settings, actions, np.ones(self.adapter.num_envs, bool))
-        if int(experience.episodes.added) == 0:
-            steps = warmup * _MAX_WARMUP * self.adapter.num_envs
+            steps += self.adapter.num_envs
+        ended = int(experience.episodes.added)
+        if ended == 0:
             raise EnvironmentFaultError(
                 f"No episode of {self.adapter.name} ended in {steps:,} steps of random play: there "
                 "is no return to learn from. Wrap it in `gymnasium.wrappers.TimeLimit`."
             )
-        return self._first_state(spec, algorithm, key, experience), 0
+        self._warm = True
+        lengths = experience.episodes.filled()[:, 2]
+        return WarmUp(
+            episodes=ended,
+            longest=int(lengths.max()),
+            share=float((lengths == lengths.max()).mean()),
+            terminated=int(experience.replay.filled().terminated.sum()) >= ended,
+            seconds=(time.perf_counter() - begin) / steps,
+        )
 
     def _empty(self, settings: GymnasiumSettings) -> Experience:
-        self.experience = self._experience(settings.buffer_size)
+        self.experience = self._experience(settings.buffer_size, settings.outer_episodes)
         return self.experience
 
-    def _experience(self, rows: int) -> Experience:
-        adapter = self.adapter
-        return Experience(
-            adapter.observation_size, self.num_actions, rows, adapter.observation_dtype
-        )
+    def _experience(self, rows: int, episodes: int) -> Experience:
+        size, dtype = self.adapter.observation_size, self.adapter.observation_dtype
+        return Experience(size, self.num_actions, rows, dtype, episodes)
 
     def _first_state(
         self,
@@ -173,7 +195,7 @@ class GymBackend:
         """From one outer step to the next."""
         settings, experience = spec.gymnasium, self.experience
         assert experience is not None
-        first = int(state.rounds)
+        first, ended_before = int(state.rounds), int(experience.episodes.added)
         if self._rollout is None or self._rollout.disturbed:  # a callback has played in it
             self.resume(spec, state, first * spec.timesteps_per_round)
         rollout = self._rollout
@@ -188,12 +210,13 @@ class GymBackend:
                 step = number * settings.update_interval + tick
                 generator = streams.generator("act", step)
                 explore = generator.random(self.adapter.num_envs) < exploration
+                explore &= ~self._draw_greedy(settings, streams, step)
                 if explore.all():
                     actions = random_legal(generator, rollout.masks)
                 else:
                     leaves = (learner[: compiled.num_networks], fixed)
-                    greedy = choose_now(compiled.choose, leaves, rollout)
-                    actions = np.where(explore, random_legal(generator, rollout.masks), greedy)
+                    chosen = choose_now(compiled.choose, leaves, rollout)
+                    actions = explored(generator, explore, rollout.masks, chosen)
                 if tick == 0:  # computed while the environments are being stepped
                     generator = streams.generator("updates", number)
                     shape = (settings.updates_per_step, settings.batch_size)
@@ -207,7 +230,20 @@ class GymBackend:
         state = eqx.tree_at(
             lambda s: (s.learner, s.rounds), state, (compiled.learner_state(learner), rounds)
         )
-        return self._outer_step(spec, algorithm, state, float(np.mean(jax.device_get(losses))))
+        loss = float(np.mean(jax.device_get(losses)))
+        return self._outer_step(spec, algorithm, state, loss, ended_before)
+
+    def _draw_greedy(
+        self, settings: GymnasiumSettings, streams: Streams, step: int
+    ) -> Bool[np.ndarray, " n"]:
+        """Which environments are in an episode without exploration; drawn at its start."""
+        assert self._rollout is not None
+        if not settings.greedy_episodes:
+            return np.zeros(self.adapter.num_envs, bool)
+        chance = streams.generator("greedy", step).random(self.adapter.num_envs)
+        drawn = chance < settings.greedy_episodes
+        self._greedy = np.where(self._rollout.started, drawn, self._greedy)
+        return self._greedy
 
     def _compiled(self, spec: TrainSpec, algorithm: AbstractAlgorithm, state: GymState) -> Round:
         """Compiled when it is first needed."""
@@ -251,7 +287,8 @@ class GymBackend:
             self._latest[rows],
         )
         if len(ended):
-            experience.episodes.add(ended)
+            judged = self._greedy[step.over] if settings.greedy_episodes else slice(None)
+            experience.episodes.add(ended[judged])
             self._latest[step.over] = -1
 
     def _truncate(self, settings: GymnasiumSettings, streams: Streams, step: int) -> None:
@@ -263,23 +300,35 @@ class GymBackend:
             self.adapter.cut(late & (chance < 1.0 - settings.gamma))
 
     def _outer_step(
-        self, spec: TrainSpec, algorithm: AbstractAlgorithm, state: GymState, loss: float
+        self,
+        spec: TrainSpec,
+        algorithm: AbstractAlgorithm,
+        state: GymState,
+        loss: float,
+        ended_before: int,
     ) -> tuple[GymState, dict[str, float]]:
-        """Judges the policy by the last episodes, and moves the outer variable."""
+        """Judges the policy by the last episodes, and moves the outer variable.
+
+        Where many episodes end between two outer steps, those before the last one (the first
+        `ended_before`) are of another policy, and do not count.
+        """
         settings, experience, rollout = spec.gymnasium, self.experience, self._rollout
         assert experience is not None
         assert rollout is not None
         progress = int(state.rounds) / spec.rounds
-        episodes = experience.episodes.filled()
+        recent = int(experience.episodes.added) - ended_before
+        episodes = experience.episodes.latest(max(WINDOW, recent))
         some_ended = len(episodes) > 0
         if not some_ended:  # in another environment than before: what was earned so far
             episodes = np.stack([rollout.memory.accumulated, rollout.rewards, rollout.lengths], -1)
         returns, rewards, lengths = episodes.T
         # As many numbers whatever the number of episodes: what is compiled has one size.
-        ranks = (np.arange(WINDOW) + 0.5) / WINDOW
+        count = settings.outer_episodes
+        ranks = (np.arange(count) + 0.5) / count
         window = np.quantile(returns, ranks, method="inverted_cdf").astype(np.float32)
         # While actions are still mostly random, returns say little about the policy.
-        judged = some_ended and progress > settings.exploration_fraction and len(returns) == WINDOW
+        enough = some_ended and len(returns) >= min(WINDOW, count)
+        judged = enough and progress > settings.exploration_fraction
         average, to_keep = averaged(state, progress, settings)
         due = progress >= settings.risk_neutral_fraction
         outer, best, value, predicted = outer_step(
@@ -292,6 +341,11 @@ class GymBackend:
             jnp.asarray(due),
             jnp.asarray(judged),
         )
+        rescales = spec.has_critic and settings.normalise and not settings.cnn
+        if rescales and due and progress <= RESCALE_UNTIL:
+            latest = experience.replay.latest(spec.timesteps_per_chunk)
+            inputs = inputs_of(algorithm, state.outer, latest.state.observation, latest.memory)
+            state = rescaled(state, jnp.asarray(input_spread(inputs)), jnp.asarray(True))
         state = eqx.tree_at(
             lambda s: (s.outer, s.best, s.average, s.has_outer, s.spread),
             state,
@@ -327,9 +381,17 @@ class GymBackend:
     def fit_return_distribution(
         self, spec: TrainSpec, algorithm: AbstractAlgorithm, state: GymState
     ) -> tuple[GymState, int]:
-        """Nothing: the quantiles are learned together with the policy."""
-        del spec, algorithm
-        return state, 0
+        """Updates of the quantiles, from transitions of the buffer. Only where a critic scores
+        actions: otherwise the quantiles are learned together with the policy."""
+        experience = self.experience
+        assert experience is not None
+        done = int(state.learner.quantile_updates)
+        generator = Streams(state.key).generator("fit", done)
+        shape = (FIT_CHUNK, spec.settings.batch_size)
+        samples = experience.replay.sample(generator, shape)
+        noise = generator.standard_normal(shape, np.float32)
+        learner, best = fit_quantiles(spec, algorithm, state, samples, jnp.asarray(noise))
+        return eqx.tree_at(lambda s: (s.learner, s.best), state, (learner, best)), 0
 
     def resume(self, spec: TrainSpec, state: GymState, timesteps: int) -> None:
         """Begins new episodes, whose seeds follow from the run and the number of steps."""
@@ -339,6 +401,7 @@ class GymBackend:
         else:
             self._rollout.reset(seed)
         self._latest = np.full(self.adapter.num_envs, -1)
+        self._greedy = np.ones(self.adapter.num_envs, bool)
 
     def start_over(
         self, spec: TrainSpec, algorithm: AbstractAlgorithm, state: GymState
@@ -360,7 +423,7 @@ class GymBackend:
         worth in the environment there means nothing here."""
         self.experience = before.experience
         if self.experience is not None:
-            self.experience.episodes = Ring(WINDOW, (3,), np.float64)
+            self.experience.episodes = Ring(len(self.experience.episodes.rows), (3,), np.float64)
         return without_values(state)
 
     # --- checkpoints --------------------------------------------------------------------------
@@ -379,7 +442,7 @@ class GymBackend:
         state = eqx.tree_at(lambda s: s.rounds, state, in_numpy)
         if state.average is not None:
             state = eqx.tree_at(lambda s: s.average.count, state, in_numpy)
-        arrays = self._experience(1).arrays()
+        arrays = self._experience(1, spec.gymnasium.outer_episodes).arrays()
         storage, successor, added = arrays["replay"]
         rows = spec.gymnasium.buffer_size
         storage, successor = jax.tree.map(
@@ -391,7 +454,7 @@ class GymBackend:
         """The run that `to_tree` took apart."""
         state, arrays = tree
         rows = len(arrays["replay"][1])
-        self.experience = self._experience(rows)
+        self.experience = self._experience(rows, len(arrays["episodes"][0]))
         self.experience.fill(arrays)
         return state
 

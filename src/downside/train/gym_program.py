@@ -14,13 +14,22 @@ from jaxtyping import Array, Bool, Float, Int, Key
 
 from downside.agents.algorithm import AbstractAlgorithm, OuterVariable
 from downside.agents.learner import AbstractLearner
-from downside.agents.quantile_learner import LearnerState
+from downside.agents.quantile_learner import LearnerState, QuantileLearner
 from downside.agents.settings import GymnasiumSettings
 from downside.envs import Memory
 from downside.envs.rollout import VectorRollout
+from downside.ops import masked
 from downside.train.outer import learned_outer, start_keys, start_value
 from downside.train.replay import Observed, Transition, branch_of
-from downside.train.state import BestPolicy, CommonState, TrainSpec, where
+from downside.train.state import (
+    BestPolicy,
+    CommonState,
+    TrainSpec,
+    fitting_learner,
+    scan,
+    where,
+    with_critics,
+)
 
 _CLEARLY = 3.0
 """Standard errors by which a policy is clearly worse than the best so far: two for the difference
@@ -39,6 +48,27 @@ def greedy_actions(learner: AbstractLearner, networks: Any, outer: OuterVariable
     leaves, structure = _flat((learner, networks, outer))
     choose = _compiled_choice(structure)
     return lambda rollout: choose_now(choose, leaves, rollout)
+
+
+def ranked_actions(
+    learner: QuantileLearner,
+    count: int,
+    networks: Any,
+    outer: OuterVariable,
+    observations: Array,
+    accumulated: Array,
+    discount: Array,
+    masks: Array,
+) -> Int[Array, "n k"]:
+    """The `count` actions with the highest scores, the best one first; where fewer are legal, that
+    one again."""
+
+    def ranked(x: Array, s: Array, c: Array, mask: Array) -> Array:
+        scores = masked(learner.scores(networks, x, Memory(s, c), outer), mask)
+        _, best = jax.lax.top_k(scores, count)
+        return jnp.where(mask[best], best, best[0])
+
+    return jax.vmap(ranked)(observations, accumulated, discount, masks)
 
 
 def choose_now(choose: Callable[..., Any], leaves: Any, rollout: VectorRollout) -> Any:
@@ -124,7 +154,13 @@ class Round:
         def choose(leaves: tuple[list[Array], list[Array]], *situation: Array) -> Array:
             networks = networks_structure.whole(leaves[0])
             algorithm, outer, _ = fixed_structure.whole(leaves[1])
-            return _choose(spec.learner(algorithm), networks, outer, *situation)
+            learner, count = (
+                spec.learner(algorithm),
+                min(settings.exploration_top, spec.num_actions),
+            )
+            if count:
+                return ranked_actions(learner, count, networks, outer, *situation)
+            return _choose(learner, networks, outer, *situation)
 
         def update(
             learner_leaves: list[Array], fixed: list[Array], samples: Transition, noise: Array
@@ -137,12 +173,7 @@ class Round:
                 leaves: list[Array], batch: tuple[Transition, Array]
             ) -> tuple[list[Array], Array]:
                 learner_state: LearnerState = learner_structure.whole(leaves)
-                samples, noise = batch
-                samples = shuffled(samples, round(settings.memory_shuffle * settings.batch_size))
-                amounts = jax.vmap(algorithm.memory_shift)(
-                    samples.memory, settings.memory_noise * unit * noise
-                )
-                transitions = jax.vmap(_branch)(samples, amounts)
+                transitions = relabelled(settings, algorithm, unit, *batch)
                 learner_state, loss = learner.update(learner_state, transitions, outer, unit)
                 return _flat(learner_state)[0], loss
 
@@ -164,6 +195,19 @@ class Round:
     def learner_state(self, leaves: list[Array]) -> LearnerState:
         """The learner's state with these arrays."""
         return self._learner_structure.whole(leaves)
+
+
+def relabelled(
+    settings: GymnasiumSettings,
+    algorithm: AbstractAlgorithm,
+    unit: Float[Array, ""],
+    samples: Transition,
+    noise: Float[Array, " n"],
+) -> Any:
+    """A batch as a learner wants it: transitions with other memories."""
+    samples = shuffled(samples, round(settings.memory_shuffle * settings.batch_size))
+    amounts = jax.vmap(algorithm.memory_shift)(samples.memory, settings.memory_noise * unit * noise)
+    return jax.vmap(_branch)(samples, amounts)
 
 
 def shuffled(samples: Transition, count: int) -> Transition:
@@ -209,9 +253,13 @@ def outer_step(
     networks = state.learner.networks
     chosen = _some_starts(starts, state.key)
     value = algorithm.objective.value(window)
-    moved = learned_outer(
-        learner, networks, state.outer, state.has_outer, chosen, settings.outer_rate
-    )
+    if spec.has_critic:  # no quantiles are learned beside it
+        rate = jnp.where(state.has_outer, settings.outer_rate, 1.0)
+        moved = algorithm.lived_outer_step(state.outer, window, rate)
+    else:
+        moved = learned_outer(
+            learner, networks, state.outer, state.has_outer, chosen, settings.outer_rate
+        )
     predicted = start_value(learner, networks, chosen)(state.outer)
     # The later policy is kept unless it is clearly worse: it has learned more, and the best of many
     # noisy values is mostly lucky.
@@ -229,3 +277,28 @@ def _some_starts(starts: Observed, key: Key[Array, ""]) -> Observed:
     count = starts.mask.shape[0]
     index = jax.vmap(lambda key: jax.random.randint(key, (), 0, count))(start_keys(key))
     return Observed(starts.observation[index].astype(jnp.float32), starts.mask[index])
+
+
+@eqx.filter_jit
+def fit_quantiles(
+    spec: TrainSpec,
+    algorithm: AbstractAlgorithm,
+    state: CommonState,
+    samples: Transition,
+    noise: Float[Array, "updates n"],
+) -> tuple[LearnerState, BestPolicy]:
+    """Updates of the quantiles alone, for the final policy, which stays as it is."""
+    best = state.best
+    learner = fitting_learner(spec, algorithm)
+    # The final policy decides, and its quantiles are the ones that go on learning.
+    critics = state.learner.networks.critic, state.learner.targets.critic
+    learner_state = with_critics(state.learner, best.networks.critic, best.networks.critic)
+    unit = spec.unit(state)
+
+    def step(learner_state: LearnerState, batch: Any) -> tuple[LearnerState, Array]:
+        transitions = relabelled(spec.gymnasium, algorithm, unit, *batch)
+        return learner.update_quantiles(learner_state, transitions, best.outer, unit)
+
+    learner_state, _ = scan(step, learner_state, (samples, noise))
+    best = eqx.tree_at(lambda b: b.networks.quantiles, best, learner_state.networks.quantiles)
+    return with_critics(learner_state, *critics), best  # further training goes on from them

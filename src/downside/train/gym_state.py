@@ -14,11 +14,11 @@ from downside.agents.algorithm import AbstractAlgorithm
 from downside.agents.learner import Normalisation
 from downside.agents.networks import channel_axis, input_spread
 from downside.agents.settings import GymnasiumSettings
+from downside.envs import Memory
+from downside.train.config import WINDOW
 from downside.train.replay import NumpyReplayBuffer, Observed, Ring, Transition
 from downside.train.state import CommonState
 
-WINDOW = 100
-"""Finished episodes that the present policy is judged by."""
 _STARTS = 256
 """First observations that are kept."""
 
@@ -46,10 +46,15 @@ class Experience:
     the `GymState`."""
 
     def __init__(
-        self, observation_size: int, num_actions: int, capacity: int, dtype: Any = np.float32
+        self,
+        observation_size: int,
+        num_actions: int,
+        capacity: int,
+        dtype: Any = np.float32,
+        episodes: int = WINDOW,
     ):
         self.replay = NumpyReplayBuffer(observation_size, num_actions, capacity, dtype)
-        self.episodes = Ring(WINDOW, (3,), np.float64)
+        self.episodes = Ring(episodes, (3,), np.float64)
         """Of the last episodes: discounted return, sum of rewards, length."""
         self.starts = Ring(_STARTS, (observation_size,), dtype)
         self.start_masks = Ring(_STARTS, (num_actions,), bool)
@@ -101,9 +106,8 @@ def normalisation_of(
     """
     observations = played.state.observation
     picture = observations.dtype == np.uint8 and channel_axis(shape) is not None
-    inputs = jax.vmap(lambda x, memory: algorithm.network_input(x, memory, outer))(
-        observations[:, :0].astype(np.float32) if picture else observations.astype(np.float32),
-        played.memory,
+    inputs = inputs_of(
+        algorithm, outer, observations[:, :0] if picture else observations, played.memory
     )
     mean = np.asarray(inputs).mean(axis=0, dtype=np.float64)
     deviation = np.asarray(input_spread(np.asarray(inputs, np.float64)))
@@ -141,6 +145,16 @@ def channel_statistics(
     along = [-1 if i == axis else 1 for i in range(len(shape))]
     of_pixel = [(ones * numbers.reshape(along)).ravel() for numbers in (mean, deviation)]
     return of_pixel[0], of_pixel[1]
+
+
+def inputs_of(
+    algorithm: AbstractAlgorithm, outer: Any, observations: Any, memory: Memory
+) -> Float[np.ndarray, "n e"]:
+    """What the networks see."""
+    inputs = jax.vmap(lambda x, memory: algorithm.network_input(x, memory, outer))(
+        observations.astype(np.float32), memory
+    )
+    return np.asarray(inputs)
 
 
 def averaged(
@@ -215,3 +229,22 @@ def random_legal(
 ) -> Int[np.ndarray, " n"]:
     """A legal action at random, in each environment."""
     return np.where(masks, generator.random(masks.shape), -1.0).argmax(axis=1)
+
+
+def explored(
+    generator: np.random.Generator,
+    explore: Bool[np.ndarray, " n"],
+    masks: Bool[np.ndarray, "n A"],
+    chosen: Int[np.ndarray, "n *k"],
+) -> Int[np.ndarray, " n"]:
+    """The greedy actions, with others where to `explore`.
+
+    `chosen` has the greedy action of each environment, or its best k with the best one first: then
+    half of the others are drawn from these.
+    """
+    others = random_legal(generator, masks)
+    if chosen.ndim == 1:
+        return np.where(explore, others, chosen)
+    near = generator.random(len(chosen)) < 0.5
+    drawn = chosen[np.arange(len(chosen)), generator.integers(0, chosen.shape[1], len(chosen))]
+    return np.where(explore, np.where(near, drawn, others), chosen[:, 0])

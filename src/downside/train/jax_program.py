@@ -7,7 +7,6 @@ turn: progress, logging, interruption. The risk measure is data, so that `chunk`
 runs (`many.py`).
 """
 
-import dataclasses
 import math
 from collections.abc import Callable
 from typing import Any, ParamSpec, TypeVar, cast
@@ -20,7 +19,7 @@ from jaxtyping import Array, Float, Int, Key
 from downside._random import stream
 from downside.agents.algorithm import AbstractAlgorithm, BranchedTransition
 from downside.agents.learner import Normalisation
-from downside.agents.networks import Network, input_spread
+from downside.agents.networks import input_spread
 from downside.agents.quantile_learner import LearnerState
 from downside.envs import AbstractJaxEnv, MemoryState
 from downside.envs.memory_env import initial_memory
@@ -33,7 +32,10 @@ from downside.train.state import (
     Metrics,
     TrainSpec,
     TrainState,
+    fitting_learner,
     measuring_horizon,
+    scan,
+    with_critics,
 )
 
 Arguments = ParamSpec("Arguments")
@@ -53,9 +55,6 @@ def compiled(function: Callable[Arguments, Result]) -> Callable[Arguments, Resul
 _RANDOM_EPISODES = 512
 """Episodes of random play that say how large returns are."""
 _FIT_SAMPLES = 2
-_FIT_TARGET_RATE = 0.05
-"""Polyak rate when only the quantiles of a fixed policy are learned. It can be high: the policy
-does not change with its targets."""
 
 
 # --- the start --------------------------------------------------------------------------------
@@ -193,18 +192,6 @@ def simulated_per_batch(spec: TrainSpec) -> int:
     settings = spec.simulator
     branches = min(settings.branches, spec.num_actions)
     return settings.batch_size * branches * settings.samples_per_action
-
-
-def scan(step: Any, carry: Any, inputs: Any, length: int | None = None) -> tuple[Any, Any]:
-    """`lax.scan` for a carry that also holds what is no array, such as a network's activation."""
-    arrays, rest = eqx.partition(carry, eqx.is_array)
-
-    def body(arrays: Any, entry: Any) -> tuple[Any, Any]:
-        carry, output = step(eqx.combine(arrays, rest), entry)
-        return eqx.filter(carry, eqx.is_array), output
-
-    arrays, outputs = jax.lax.scan(body, arrays, inputs, length)
-    return eqx.combine(arrays, rest), outputs
 
 
 def _round(
@@ -353,11 +340,10 @@ def fit_return_distribution(
 ) -> tuple[TrainState, Array]:
     """Updates of the quantiles alone, for the final policy, which stays as it is."""
     best = state.best
-    settings = dataclasses.replace(spec.settings, target_rate=_FIT_TARGET_RATE, target_interval=1)
-    learner = dataclasses.replace(spec.learner(algorithm), settings=settings)
+    learner = fitting_learner(spec, algorithm)
     # The final policy decides, and its quantiles are the ones that go on learning.
     critics = state.learner.networks.critic, state.learner.targets.critic
-    learner_state = _with_critics(state.learner, best.networks.critic, best.networks.critic)
+    learner_state = with_critics(state.learner, best.networks.critic, best.networks.critic)
     final = eqx.tree_at(lambda s: s.outer, state, best.outer)
 
     def step(learner_state: LearnerState, key: Key[Array, ""]) -> tuple[LearnerState, Array]:
@@ -367,16 +353,5 @@ def fit_return_distribution(
     key = stream(state.key, "settle", learner_state.quantile_updates)
     learner_state, losses = scan(step, learner_state, jax.random.split(key, FIT_CHUNK))
     best = eqx.tree_at(lambda b: b.networks.quantiles, best, learner_state.networks.quantiles)
-    learner_state = _with_critics(learner_state, *critics)  # further training goes on from them
+    learner_state = with_critics(learner_state, *critics)  # further training goes on from them
     return eqx.tree_at(lambda s: (s.learner, s.best), state, (learner_state, best)), losses.mean()
-
-
-def _with_critics(
-    state: LearnerState, critic: Network | None, target: Network | None
-) -> LearnerState:
-    return eqx.tree_at(
-        lambda s: (s.networks.critic, s.targets.critic),
-        state,
-        (critic, target),
-        is_leaf=lambda leaf: leaf is None,
-    )

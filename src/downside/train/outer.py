@@ -1,7 +1,7 @@
 """The outer step of a run: measure candidates, keep the best policy, move the outer variable."""
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import equinox as eqx
 import jax
@@ -22,11 +22,20 @@ from downside.envs.memory_env import initial_memory
 from downside.envs.rollout import Rollout, play
 from downside.ops import masked
 from downside.train.replay import Observed
-from downside.train.state import BestPolicy, TrainSpec, TrainState, measuring_horizon, where
+from downside.train.state import (
+    BestPolicy,
+    CommonState,
+    TrainSpec,
+    TrainState,
+    measuring_horizon,
+    where,
+)
+
+State = TypeVar("State", bound=CommonState)
 
 START_STATES = 32
 """Start states that the learned outer step and the predicted value look at."""
-_RESCALE_UNTIL = 0.4
+RESCALE_UNTIL = 0.4
 """Until this share of the run the spread of the inputs is measured anew at each outer step: a
 cautious policy moves within a smaller range than random play."""
 
@@ -81,7 +90,7 @@ def outer_step(
         best = BestPolicy(networks, state.outer, values[middle])
     predicted = expected(state.outer)
     if settings.normalise:
-        state = _rescaled(spec, algorithm, state, due & (progress <= _RESCALE_UNTIL))
+        state = _rescaled(spec, algorithm, state, due & (progress <= RESCALE_UNTIL))
     state = eqx.tree_at(
         lambda s: (s.outer, s.has_outer, s.best, s.spread),
         state,
@@ -104,9 +113,13 @@ def _rescaled(
     inputs = jax.vmap(
         lambda x, memory: algorithm.network_input(env.observe(x), memory, state.outer)
     )(latest.state, latest.memory)
-    measured = input_spread(inputs)
+    return rescaled(state, input_spread(inputs), due)
 
-    def spreads(state: TrainState) -> list[Any]:
+
+def rescaled(state: State, measured: Float[Array, " e"], due: Bool[Array, ""]) -> State:
+    """The inputs of the networks scaled by a spread that was measured anew, half of the way."""
+
+    def spreads(state: State) -> list[Any]:
         parts = (state.learner.networks, state.learner.targets)
         networks = [n for part in parts for n in (part.critic, part.quantiles) if n is not None]
         return [member.scale.input_spread for network in networks for member in members(network)]

@@ -146,6 +146,11 @@ class NumpyReplayBuffer:
         count = min(int(self.added), self.capacity)
         return jax.tree.map(lambda array: array[:count], self.storage)
 
+    def latest(self, count: int) -> Transition:
+        """The last transitions, at most so many."""
+        index = _latest(int(self.added), self.capacity, count)
+        return jax.tree.map(lambda array: array[index], self.storage)
+
     def sample(
         self, generator: np.random.Generator, shape: tuple[int, ...], n_steps: int = 1
     ) -> Transition:
@@ -176,6 +181,14 @@ def _arrays(transition: Transition) -> list[np.ndarray]:
     return [*state, *memory, action, reward, *after, terminated, discount]
 
 
+def _latest(added: int, capacity: int, count: int) -> Any:
+    """Where the last of `added` rows are; if all that are stored are asked for, in no order."""
+    stored = min(added, capacity)
+    if count >= stored:
+        return slice(0, stored)
+    return (added - count + np.arange(count)) % capacity
+
+
 class Ring:
     """The last rows of something, written in place."""
 
@@ -192,6 +205,10 @@ class Ring:
     def filled(self) -> np.ndarray:
         """The rows that were written."""
         return self.rows[: min(int(self.added), len(self.rows))]
+
+    def latest(self, count: int) -> np.ndarray:
+        """The last rows, at most so many."""
+        return self.rows[_latest(int(self.added), len(self.rows), count)]
 
 
 # --- what learners get --------------------------------------------------------------------------

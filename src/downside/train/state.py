@@ -10,8 +10,8 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, Key
 
 from downside.agents.algorithm import AbstractAlgorithm, OuterVariable
-from downside.agents.networks import MakeTrunk
-from downside.agents.quantile_learner import QuantileLearner
+from downside.agents.networks import MakeTrunk, Network
+from downside.agents.quantile_learner import LearnerState, QuantileLearner
 from downside.agents.settings import GymnasiumSettings, QuantileSettings, SimulatorSettings
 from downside.envs import AbstractJaxEnv
 from downside.train.replay import ReplayBuffer
@@ -147,20 +147,29 @@ class TrainSpec(eqx.Module):
     @property
     def has_critic(self) -> bool:
         """Whether a critic learns the score itself; otherwise the quantiles decide."""
-        return isinstance(self.settings, SimulatorSettings) and self.settings.critic == "utility"
+        return self.settings.critic == "utility"
 
     @property
     def fit_chunks(self) -> int:
         """How many calls of `fit_return_distribution` follow: none where the quantiles decide."""
         if not self.has_critic:
             return 0
-        return math.ceil(self.simulator.evaluation_fraction * self.updates / FIT_CHUNK)
+        return math.ceil(self.settings.evaluation_fraction * self.updates / FIT_CHUNK)
 
     @property
     def quantiles_beside(self) -> bool:
         """Whether the quantiles are learned beside a critic, because the outer step needs them.
         Otherwise they are learned when the policy is final."""
-        return self.has_critic and self.simulator.outer == "learned"
+        settings = self.settings
+        in_jax = isinstance(settings, SimulatorSettings)
+        return self.has_critic and in_jax and settings.outer == "learned"
+
+    @property
+    def anchored(self) -> bool:
+        """Whether the critic learns what an action adds to the score of an episode that is over."""
+        if isinstance(self.settings, GymnasiumSettings):
+            return self.has_critic and self.settings.anchor
+        return self.has_critic and not self.jax_env.bounded
 
     def unit(self, state: CommonState) -> Float[Array, ""]:
         """What κ and the memory noise are measured in."""
@@ -179,7 +188,7 @@ class TrainSpec(eqx.Module):
             self.num_actions,
             self.updates,
             quantile_updates,
-            anchored=self.has_critic and not self.jax_env.bounded,
+            anchored=self.anchored,
         )
 
     def exploration(self, progress: Any) -> Any:
@@ -206,3 +215,40 @@ def where(condition: Bool[Array, ""], new: Any, old: Any) -> Any:
         return jnp.where(condition, new, old) if eqx.is_array(old) else old
 
     return jax.tree.map(choose, new, old)
+
+
+def scan(step: Any, carry: Any, inputs: Any, length: int | None = None) -> tuple[Any, Any]:
+    """`lax.scan` for a carry that also holds what is no array, such as a network's activation."""
+    arrays, rest = eqx.partition(carry, eqx.is_array)
+
+    def body(arrays: Any, entry: Any) -> tuple[Any, Any]:
+        carry, output = step(eqx.combine(arrays, rest), entry)
+        return eqx.filter(carry, eqx.is_array), output
+
+    arrays, outputs = jax.lax.scan(body, arrays, inputs, length)
+    return eqx.combine(arrays, rest), outputs
+
+
+# --- the return distribution of the final policy ------------------------------------------------
+
+_FIT_TARGET_RATE = 0.05
+"""Polyak rate when only the quantiles of a fixed policy are learned. It can be high: the policy
+does not change with its targets."""
+
+
+def fitting_learner(spec: TrainSpec, algorithm: AbstractAlgorithm) -> QuantileLearner:
+    """The learner for the quantiles of a policy that stays as it is."""
+    settings = dataclasses.replace(spec.settings, target_rate=_FIT_TARGET_RATE, target_interval=1)
+    return dataclasses.replace(spec.learner(algorithm), settings=settings)
+
+
+def with_critics(
+    state: LearnerState, critic: Network | None, target: Network | None
+) -> LearnerState:
+    """The state with these critics."""
+    return eqx.tree_at(
+        lambda s: (s.networks.critic, s.targets.critic),
+        state,
+        (critic, target),
+        is_leaf=lambda leaf: leaf is None,
+    )
