@@ -53,6 +53,8 @@ def test_short_episodes_have_defaults_of_their_own():
     slow = settings(SRM, TEN_STEPS._replace(seconds=0.02))
     assert slow.total_timesteps < made.total_timesteps
     assert settings(DQN, TEN_STEPS).critic == "quantiles"  # its score obeys no recursion
+    # A single environment is acted in at every step; the default run is shorter.
+    assert settings(SRM, TEN_STEPS, num_envs=1).total_timesteps == 250_000
 
 
 def test_what_is_given_stays_as_it_is():
@@ -75,7 +77,7 @@ def test_a_run_has_about_as_many_updates_whatever_its_length(num_envs):
         made = settings(SRM, TEN_STEPS, timesteps, num_envs)
         return timesteps * made.updates_per_step / (made.num_envs * made.update_interval)
 
-    usual = updates(SHORT["total_timesteps"])
+    usual = updates(settings(SRM, TEN_STEPS, None, num_envs).total_timesteps)
     assert updates(1_000_000) == pytest.approx(usual, rel=0.3)
     assert updates(10_000) == pytest.approx(2_500, rel=0.1)  # one for four steps at most
 

@@ -82,6 +82,9 @@ _UPDATES = 64_000
 """Updates of a run in short episodes, whatever its length; within the bounds below."""
 _STEPS_FOR_UPDATE = (4, 64)
 """Environment steps for each update: at least and at most."""
+_MANY, _LEAST_TIMESTEPS = 64, 250_000
+"""With fewer environments acting takes most of the time of a step: runs are shorter in proportion,
+but not shorter than this."""
 _SLOW_CHANGES: Mapping[str, Any] = {"num_envs": 32, "total_timesteps": 300_000}
 """Where steps take long besides."""
 
@@ -100,7 +103,11 @@ def short_defaults(
     if "buffer_size" in given:  # which must hold a step of all of them
         defaults["num_envs"] = min(defaults["num_envs"], int(given["buffer_size"]))
     count = int(given.get("num_envs", defaults["num_envs"]))
-    steps = defaults["total_timesteps"] if total_timesteps is None else total_timesteps
+    share = min(1.0, count / _MANY)
+    defaults["total_timesteps"] = min(
+        defaults["total_timesteps"], max(_LEAST_TIMESTEPS, round(share * SHORT["total_timesteps"]))
+    )
+    steps = total_timesteps or given.get("total_timesteps") or defaults["total_timesteps"]
     least, most = _STEPS_FOR_UPDATE
     steps_for_update = min(max(steps / _UPDATES, least), most)
     # Few environments are stepped several times between two rounds of updates.
