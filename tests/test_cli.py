@@ -287,7 +287,7 @@ def test_help_shows_the_settings_and_defaults_that_the_environment_gets(capsys, 
     assert "--n-steps" not in text
     text = help_of(capsys, "CartPole-v1")
     assert "--n-steps" in text
-    assert "n-step returns, truncated at exploratory actions. (default here: 10)" in text
+    assert "exploratory actions. (default here: 10; where all episodes are short: 1)" in text
     assert "--top-actions" not in text
     text = help_of(capsys, "CartPole-v1", "--preset", "paper")
     assert "n-step returns, truncated at exploratory actions. (default here: 1)" in text
