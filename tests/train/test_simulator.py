@@ -38,7 +38,7 @@ def test_the_same_seed_gives_the_same_agent(trained):
 def test_it_evaluates_explains_and_acts_in_gymnasium(trained):
     evaluation = ds.evaluate(trained, episodes=2000, seed=1)
     assert np.isfinite(evaluation.value("cvar(0.5)"))
-    told = ds.explain(trained, checks=20).words.lower()
+    told = str(ds.explain(trained, checks=20).rows())
     assert any(name in told for name in Market.action_names)
     env = trained.wrap()
     observation, info = env.reset(seed=0)
