@@ -1,6 +1,7 @@
 """Training: the agents as users meet them, on one driver and two backends."""
 
 from downside.envs.vector_adapter import EnvironmentFaultError
+from downside.train.advice import AdviceWarning
 from downside.train.agent import Agent
 from downside.train.checkpoint import CheckpointError
 from downside.train.driver import DivergenceError
@@ -13,6 +14,7 @@ __all__ = [
     "PGSRM",
     "QRDQN",
     "QRSRM",
+    "AdviceWarning",
     "Agent",
     "Callback",
     "CheckpointError",

@@ -29,6 +29,7 @@ from downside.envs.memory_env import append_to_box, initial_memory
 from downside.envs.rollout import VectorRollout, in_turns
 from downside.envs.vector_adapter import EnvironmentFaultError, VectorEnvAdapter
 from downside.train.adapting import WarmUp
+from downside.train.advice import advise
 from downside.train.config import WINDOW
 from downside.train.gym_program import Round, choose_now, fit_quantiles, greedy_actions, outer_step
 from downside.train.gym_state import (
@@ -71,6 +72,7 @@ class GymBackend:
         self._rollout: VectorRollout | None = None
         self._round: tuple[Any, Round] | None = None
         self._warm = False
+        self._seconds_per_step = 0.0
         """Whether the warm-up has been played and nothing since."""
 
     @classmethod
@@ -108,6 +110,10 @@ class GymBackend:
         if not self._warm:
             self.warm_up(spec.gymnasium, key)
         self._warm = False
+        assert self.experience is not None
+        lengths = self.experience.episodes.filled()[:, 2]
+        timesteps = spec.chunks * spec.timesteps_per_chunk
+        advise(self.adapter.name, lengths, self._seconds_per_step, timesteps)
         return self._first_state(spec, algorithm, key, self.experience), 0
 
     def warm_up(self, settings: GymnasiumSettings, key: Key[Array, ""]) -> WarmUp:
@@ -132,13 +138,14 @@ class GymBackend:
                 "is no return to learn from. Wrap it in `gymnasium.wrappers.TimeLimit`."
             )
         self._warm = True
+        self._seconds_per_step = (time.perf_counter() - begin) / steps
         lengths = experience.episodes.filled()[:, 2]
         return WarmUp(
             episodes=ended,
             longest=int(lengths.max()),
             share=float((lengths == lengths.max()).mean()),
             terminated=int(experience.replay.filled().terminated.sum()) >= ended,
-            seconds=(time.perf_counter() - begin) / steps,
+            seconds=self._seconds_per_step,
         )
 
     def _empty(self, settings: GymnasiumSettings) -> Experience:
