@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 WORKERS ?= 2
 
-.PHONY: demo test test-long lint format types unit docs bench bench-update bench-gymnasium bench-overhead peers-lander clean
+.PHONY: demo test test-long lint format types unit docs bench bench-update bench-gymnasium bench-overhead bench-actors peers-lander clean
 
 demo: .venv/.installed
 	$(BIN)/downside reproduce example1
@@ -48,6 +48,9 @@ peers-lander: .venv-bench/.installed
 
 bench-overhead: .venv/.installed
 	$(BIN)/python benchmarks/overhead.py
+
+bench-actors: .venv/.installed .venv-bench/.installed
+	$(BIN)/python benchmarks/actors.py
 
 .venv-bench/.installed: | .venv/bin/python
 	$(PYTHON) -m venv .venv-bench

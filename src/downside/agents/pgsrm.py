@@ -258,15 +258,17 @@ class PathwiseLearner(AbstractLearner):
         """One gradient step on the episodes of a key, and minus their value in `unit`s; NaN if the
         gradient is not finite.
 
-        Until `risk_neutral_fraction` of the run their value is the mean. h, the `outer` variable,
+        Until `risk_neutral_fraction` of the run their value is the mean, from `annealing_fraction`
+        on the measure, and a mixture of both between. h, the `outer` variable,
         counts where episodes are learned from in segments; otherwise it is that of the batch.
         """
         settings, progress = self.settings, state.updates / self.updates
         rounded = progress >= 1.0 - settings.rounding_fraction
         neutral = progress < settings.risk_neutral_fraction
+        share = _risk_share(settings, progress)
 
         def utility(returns: Float[Array, " n"]) -> Float[Array, " n"]:
-            return jnp.where(neutral, returns, outer(returns))
+            return share * outer(returns) + (1.0 - share) * returns
 
         def loss(actor: Actor, key: Key[Array, ""]) -> tuple[Array, tuple[Episodes, Any]]:
             if self.head.low is None:
@@ -281,7 +283,9 @@ class PathwiseLearner(AbstractLearner):
                 positions = self.algorithm.positions(key, settings.batch_size, outer)
                 episodes = self.simulate(actor, key, rounded, positions)
                 value = self.algorithm.batch_value(episodes.returns, positions)
-                value = jnp.where(neutral, episodes.returns.mean(), value)
+                # The measures of a dial reach from the mean to the tail anyway.
+                weight = share if positions is None else jnp.where(neutral, 0.0, 1.0)
+                value = weight * value + (1.0 - weight) * episodes.returns.mean()
             return _SATURATION_WEIGHT * episodes.saturation - value / unit, (episodes, recorded)
 
         grad = eqx.filter_value_and_grad(loss, has_aux=True)
@@ -313,6 +317,14 @@ class PathwiseLearner(AbstractLearner):
         # Weights that are lost in the last update of a chunk must not pass for those of a good one.
         value = jnp.where(jnp.isfinite(optax.tree.norm(change)), value, jnp.nan)
         return ActorState(actor, average, moments, updates, segments), value
+
+
+def _risk_share(settings: PathwiseSettings, progress: Float[Array, ""]) -> Float[Array, ""]:
+    """The weight of the measure beside the mean at this share of the run."""
+    begin, end = settings.risk_neutral_fraction, settings.annealing_fraction
+    if end <= begin:
+        return jnp.where(progress < begin, 0.0, 1.0)
+    return jnp.clip((progress - begin) / (end - begin), 0.0, 1.0)
 
 
 def _mean_of_batches(of_batch: Callable[[Any], Any], count: Int[Array, ""]) -> Any:

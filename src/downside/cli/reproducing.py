@@ -30,7 +30,8 @@ class Reproduce:
     (docs/evidence/reproduction.md, from the results); all of these; frontier (from the mean to the
     worst tenth, and the exact optima); ablation (what each of our choices adds); demo
     (one agent beside the optimum, in minutes); tabular (five problems of the literature, published
-    values beside the optimum)."""
+    values beside the optimum); actors (PG-SRM on the paper's problems); hedging (PG-SRM beside
+    hedges from textbooks, and prices)."""
     seeds: tuple[int, ...] = ()
     """Seeds of the agents; five for most experiments."""
     preset: Literal["default", "paper", "both"] = "both"

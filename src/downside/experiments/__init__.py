@@ -19,6 +19,8 @@ NAMES = (
     "demo",
     "tabular",
     "dial",
+    "actors",
+    "hedging",
 )
 PAPER = NAMES[: NAMES.index("frontier")]
 """What `all` runs, in this order."""

@@ -42,6 +42,14 @@ EPISODES, QUICK_SHARE = 100_000, 50
 """Fresh episodes that an agent is evaluated in, and by how many fewer if `quick`."""
 RANKS = 200
 """How many quantiles of the returns are written."""
+QUICK_ACTOR: Mapping[str, Any] = {
+    "updates": 4,
+    "batch_size": 16,
+    "hidden_sizes": (4,),
+    "outer_interval": 2,
+    "outer_episodes": 32,
+}
+"""The same for PG-SRM."""
 QUICK: Mapping[str, Any] = {
     "total_timesteps": 12_000,
     "hidden_sizes": (16, 16),
@@ -114,7 +122,7 @@ class Run:
                 "measure": measure,
                 "value": round(self.evaluation.value(measure), 6),
                 "standard_error": round(self.evaluation.standard_error(measure), 6),
-                "predicted": round(last["predicted"], 6),
+                "predicted": round(last["predicted"], 6) if "predicted" in last else "",
                 # By its objective, in the episodes that choose which policy is kept.
                 "last": round(last["value"], 6),
                 "best": round(last["best"], 6),
@@ -159,6 +167,10 @@ class Experiment:
     """Further entries of `NAME.json`."""
     callback: str | None = None
     """A callback of each run, as `package.module:Class`."""
+    parameters: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    """Parameters of the environment."""
+    quick: Mapping[str, Any] = dataclasses.field(default_factory=lambda: QUICK)
+    """Settings if `quick`."""
 
     def path(self, part: str = "") -> Path:
         """The file of the values, or of another part."""
@@ -180,7 +192,7 @@ class Experiment:
 
     def _study(self, entry: Entry) -> Study:
         quick = self.options.quick
-        small = {"quantiles": 8} if quick else {}
+        small = {"quantiles": 8} if quick and self.quick is QUICK else {}
         study = {
             "name": self.name,
             "seeds": list(self.seeds),
@@ -189,8 +201,8 @@ class Experiment:
         return read_study(
             {
                 "study": study | ({"callback": self.callback} if self.callback else {}),
-                "environments": [{"id": self.env}],
-                "agents": [{**small, **entry.agent, **(QUICK if quick else {})}],
+                "environments": [{"id": self.env, **self.parameters}],
+                "agents": [{**small, **entry.agent, **(self.quick if quick else {})}],
             }
         )
 

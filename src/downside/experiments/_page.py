@@ -8,11 +8,22 @@ from pathlib import Path
 
 from jinja2 import StrictUndefined, Template
 
-from downside.experiments import _md, example1, example2, example3, put, quantiles, spectra
+from downside.experiments import (
+    _md,
+    actors,
+    example1,
+    example2,
+    example3,
+    hedging,
+    put,
+    quantiles,
+    spectra,
+)
 from downside.experiments._agreement import agreement
 from downside.experiments._claims import CLAIMS, judge
 from downside.experiments._cost import SCORINGS
 from downside.experiments._lander import beside_sb3, what_caution_does
+from downside.experiments._options import Options
 from downside.experiments._paper import PaperTable, example3_levels, paper_table
 from downside.experiments._results import Results, seconds
 from downside.experiments._rows import read_about, read_rows, select
@@ -55,6 +66,8 @@ class Page:
             quantiles=self._quantiles(),
             cost=self._cost(),
             lander=self._lander(),
+            actors=self._actors(),
+            hedging=self._hedging(),
             runs=self._runs(),
         )
         return re.sub(r"\n{3,}", "\n\n", text)
@@ -212,6 +225,38 @@ class Page:
             parts += ["", _md.table(header, lines)]
         parts += what_caution_does(self.results)
         parts += beside_sb3(self.results, self.folder)
+        return "\n".join(parts)
+
+    def _actors(self) -> str:
+        options = Options(results=self.folder)
+        tables = (
+            (actors.HEADER, actors.lines(options), "actors"),
+            (actors.MEMORY_HEADER, actors.memory_lines(options), "actors-memoryless"),
+            (actors.PUT_HEADER, actors.put_lines(options), "actors-put"),
+        )
+        return self._tables("downside reproduce actors", tables)
+
+    def _hedging(self) -> str:
+        options = Options(results=self.folder)
+        tables = (
+            (hedging.HEADER, hedging.lines(options), "hedging"),
+            (hedging.HESTON_HEADER, hedging.heston_lines(options), "hedging-heston"),
+            (hedging.CONVERGENCE_HEADER, hedging.convergence_lines(options), "hedging-convergence"),
+        )
+        return self._tables("downside reproduce hedging", tables)
+
+    def _tables(
+        self, command: str, tables: Sequence[tuple[Sequence[str], list[list[str]], str]]
+    ) -> str:
+        """Tables with their files; the first column is code. One that has no lines is not run."""
+        parts = []
+        for header, lines, name in tables:
+            path = self.folder / f"{name}.csv"
+            if not lines:
+                parts += [f"{name}: {_md.not_run(command)}", ""]
+                continue
+            shown = [[f"`{first}`", *rest] for first, *rest in lines]
+            parts += [_md.table(header, shown), f"\n{self._link(path)}, by `{command}`.", ""]
         return "\n".join(parts)
 
     def _runs(self) -> str:

@@ -11,8 +11,9 @@ NAMES: Mapping[str, str] = {
     "QR-CVaR": "qrcvar",
     "QR-iCVaR": "qricvar",
     "QR-DQN": "qrdqn",
+    "PG-SRM": "pgsrm",
 }
-"""Our names of the paper's algorithms."""
+"""Our names of the paper's algorithms, and of PG-SRM."""
 
 
 class Figure(NamedTuple):
@@ -71,7 +72,7 @@ def agent_label(algorithm: str, objective: str) -> str:
     if algorithm == "QR-DQN":
         return algorithm
     short = objective.removeprefix("cvar(").removesuffix(")")
-    return f"{algorithm} {objective if algorithm == 'QR-SRM' else short}"
+    return f"{algorithm} {objective if algorithm.endswith('-SRM') else short}"
 
 
 def agent_of(label: str) -> tuple[str, str]:
@@ -79,4 +80,4 @@ def agent_of(label: str) -> tuple[str, str]:
     algorithm, _, rest = label.partition(" ")
     if algorithm == "QR-DQN":
         return algorithm, "cvar(1.0)"
-    return algorithm, rest if algorithm == "QR-SRM" else f"cvar({rest})"
+    return algorithm, rest if algorithm.endswith("-SRM") else f"cvar({rest})"

@@ -9,6 +9,7 @@ import functools
 import itertools
 import json
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import jax.numpy as jnp
@@ -22,7 +23,7 @@ from downside.experiments._experiment import Experiment, Run, entry
 from downside.experiments._figures import agent_words, colour, figure, words
 from downside.experiments._options import Options
 from downside.experiments._paper import agent_label
-from downside.experiments._rows import Row, select, values
+from downside.experiments._rows import Row, read_rows, select, values
 from downside.experiments._tables import show, terminal
 from downside.experiments.optimum import optimum, solve_all
 from downside.train import Agent
@@ -86,7 +87,7 @@ def experiment(options: Options, preset: str) -> Experiment:
         order=lambda row: (RISKS.index(row["objective"]), int(row["seed"])),
         options=options,
         parts={"-returns": Run.returns},
-        extra=lambda run: {"boundary": _written(boundary(run.agent))},
+        extra=boundary_column,
         facts={"gamma": GAMMA, "preset": preset, "total_timesteps": timesteps},
     )
 
@@ -115,6 +116,16 @@ def boundary(agent: Agent) -> Float[np.ndarray, " periods"]:
         if exercised.size:
             edge[t] = exercised.max()
     return edge
+
+
+def boundary_column(run: Run) -> Row:
+    """The boundary of a run's agent."""
+    return {"boundary": _written(boundary(run.agent))}
+
+
+def plans(folder: Path) -> list[Row]:
+    """The planner's rows."""
+    return read_rows(folder / "american-put-optimum.csv")
 
 
 def _written(prices: Sequence[float] | Float[np.ndarray, " periods"]) -> str:
