@@ -184,6 +184,9 @@ def test_long_horizons_are_cut_or_refused_at_once():
     short = random_mdp(1, gamma=0.8, horizon=200, **small)
     near = [certify(mdp, CVaR(0.2), Limits(tolerance=0.02)) for mdp in (endless, short)]
     assert near[0].value == pytest.approx(near[1].value, abs=0.02)
+    for horizon in (10**5, 10**9):
+        with pytest.raises(TooLargeError, match=r"00 decisions count.*at most .* in 40 s"):
+            certify(random_mdp(1, gamma=1.0, horizon=horizon), CVaR(0.2), Limits())
     with pytest.raises(TooLargeError, match=r"1,000,000,000 decisions count.*`gamma` 1\.0"):
         Lattice(random_mdp(1, gamma=1.0, horizon=10**9), 1.0)
     with pytest.raises(TooLargeError, match=r"decisions count .*0\.999999"):
@@ -208,3 +211,45 @@ def test_the_policy_refuses_what_is_no_moment_of_the_problem():
         policy(4, 0, 0.0)
     with pytest.raises(ValueError, match=r"`state` must be one in \[0, 5\].*got 6"):
         policy(0, 6, 0.0)
+
+
+def test_actions_that_differ_by_a_sure_amount_share_their_outcomes():
+    # Stock plus order decides what follows; the order costs 0.7 for each unit. Demand is 0 to 6.
+    states, shape = 9, (9, 5, 7)
+    rewards, leads = np.zeros(shape), np.zeros(shape, dtype=int)
+    mask = np.zeros(shape[:2], dtype=bool)
+    for stock, order, demand in np.ndindex(*shape):
+        have = min(stock + order, states - 1)
+        mask[stock, order] = stock + order < states
+        leads[stock, order, demand] = max(have - demand, 0)
+        rewards[stock, order, demand] = 2.3 * min(demand, have) - 0.7 * order - 0.1 * have
+    mdp = FiniteMDP(
+        np.broadcast_to([0.1, 0.2, 0.2, 0.2, 0.1, 0.1, 0.1], shape),
+        rewards,
+        next_states=leads,
+        action_mask=mask,
+        gamma=0.9,
+        horizon=6,
+    )
+    lattice = Lattice(mdp, 0.05)
+    assert lattice.lists.begins.size == states
+    assert lattice.lists.probabilities.size < lattice.transitions.states.size / 2
+    apart = Lattice(mdp, 0.05)
+    pairs = apart.transitions.pairs
+    apart.lists = lattice.lists._replace(
+        probabilities=apart.transitions.probabilities,
+        next_states=apart.transitions.next_states,
+        rewards=apart.transitions.rewards,
+        begins=pairs,
+        of_pair=np.arange(pairs.size),
+        amounts=np.zeros(pairs.size),
+    )
+    for risk in (CVaR(0.2), CVaR(0.6)):
+        values = []
+        for each in (lattice, apart):
+            problem = LatticeProblem(each)
+            solution = problem.solve(risk.utility_at([2.0]))
+            values.append((solution.value, problem.achieved(solution.policy).value(risk)))
+            upper = curve_of(each).highest(risk.alpha) + each.allowance(np.array([risk.alpha]))[0]
+            assert values[-1][1] <= upper
+        np.testing.assert_allclose(values[0], values[1], atol=0.03)

@@ -13,7 +13,7 @@ from downside.exact.lattice import Lattice
 from downside.exact.lattice_problem import LatticeProblem
 from downside.exact.mdp import FiniteMDP
 from downside.exact.outer import Progress, Round
-from downside.exact.refinement import Limits, Refinement
+from downside.exact.refinement import Limits, Refinement, check_horizon
 from downside.risk import AbstractSpectralRisk, Distribution, Utility
 
 _QUICK = 1e7
@@ -72,10 +72,13 @@ def certify(
         progress: called after every recursion.
         achieved: what a policy is known to achieve, if only the upper bound matters.
     """
-    run = _Run(Refinement(mdp, limits), risk, progress)
     knots = sum(level < 1.0 for level, _ in risk.atoms)
+    if knots or not risk.is_finite_mixture:
+        check_horizon(mdp, limits)
+    run = _Run(Refinement(mdp, limits), risk, progress)
     if risk.is_finite_mixture and knots == 0:
         return run.mean()
+    run.fine.check()
     if achieved is not None:
         run.value = achieved
     else:
@@ -177,7 +180,8 @@ class _Run:
             stalled = stalled + 1 if gain < 0.02 * self.fine.tolerance else 0
             if gain > 0:
                 reached, best = solution.value, utility
-            if stalled == 2:
+            spent = time.perf_counter() - self.fine.begin
+            if stalled == 2 or spent > 0.3 * self.fine.limits.seconds:
                 break
             utility = _fitted(self.risk, problem.returns(solution.policy))
         self.keep(problem, best, start, finer=False)

@@ -146,6 +146,7 @@ def cvar_curve(
     if not wanted:
         raise ValueError("`levels` must hold at least one level, got none.")
     fine = Refinement(mdp, Limits(tolerance, time_limit, memory_limit))
+    fine.check()
     below, pure = [level for level in wanted if level < 1.0], Utility(np.zeros(1), np.ones(1))
     mean = fine.base.best_mean
     points = {1.0: CurvePoint(1.0, mean, mean)}

@@ -154,40 +154,38 @@ class Lattice:
     def allowance(self, levels: Float[np.ndarray, " n"]) -> Float[np.ndarray, " n"]:
         """For each level of CVaR, by how much rounding can have lowered it at the most."""
         levels = np.asarray(levels, dtype=float)
-        best = np.where(levels < 1.0, np.inf, 0.0)
         # The best η is about sqrt(2 log(1/α)) / σ, with σ of the size δ sqrt(T / 6).
         base = 1.0 / (self.width * math.sqrt(self.cut / 6 + 0.2))
-        for eta in base * 1.5 ** np.arange(-1, 9):
-            moment = self._moment(float(eta))
-            if not np.isfinite(moment):
-                break
-            bound = (math.log(moment) - np.log(levels)) / eta
-            best = np.where(levels < 1.0, np.minimum(best, bound), 0.0)
-            if moment == 1.0:  # nothing was rounded
-                return np.zeros(levels.size)
-        return best
+        etas = base * 1.5 ** np.arange(-1, 9)
+        moments = self._moments(etas)
+        if np.all(moments == 1.0):  # nothing was rounded
+            return np.zeros(levels.size)
+        usable = np.isfinite(moments)
+        bounds = (np.log(moments[usable, None]) - np.log(levels)) / etas[usable, None]
+        return np.where(levels < 1.0, bounds.min(axis=0, initial=np.inf), 0.0)
 
-    def _moment(self, eta: float) -> float:
-        """The largest E[exp(-η N)] over all policies."""
+    def _moments(self, etas: Float[np.ndarray, " e"]) -> Float[np.ndarray, " e"]:
+        """The largest E[exp(-η N)] over all policies, for each η."""
         chances, leads_to, _, begins, of_pair, *_ = self.lists
         *_, live, _, first_pairs = self.transitions
-        step = eta * self.width
+        steps = (etas * self.width)[:, None]
 
         def of(part: np.ndarray) -> np.ndarray:  # the error is 1 - part up, or part down
-            exact = (1 - part) * np.exp(step * part) + part * np.exp(-step * (1 - part))
+            exact = (1 - part) * np.exp(steps * part) + part * np.exp(-steps * (1 - part))
             return np.where(part > 0.0, exact, 1.0)
 
         _, part = self.split(self.mean_left(self.cut))
-        moments = of(part)
-        for time in range(self.cut - 1, -1, -1):
-            _, part = self.shifts(time)
-            score = np.add.reduceat(chances * of(part) * moments[leads_to], begins)
-            score = score[of_pair] * of(self.pair_shifts(time)[1])
-            moments = np.ones_like(moments)
-            moments[live] = np.maximum.reduceat(score, first_pairs)
-            if not np.isfinite(moments).all():
-                return math.inf
-        return float(self.start @ moments)
+        with np.errstate(over="ignore", invalid="ignore"):
+            moments = of(part)
+            for time in range(self.cut - 1, -1, -1):
+                _, part = self.shifts(time)
+                score = np.add.reduceat(chances * of(part) * moments[:, leads_to], begins, axis=1)
+                score = score[:, of_pair]
+                if self.lists.amounts.any():
+                    score *= of(self.pair_shifts(time)[1])
+                moments = np.ones_like(moments)
+                moments[:, live] = np.maximum.reduceat(score, first_pairs, axis=1)
+            return moments @ self.start
 
     # --- where points are needed ----------------------------------------------------------------
 

@@ -20,7 +20,7 @@ from downside.exact.finite_plan import finite_problem, plan_finite
 from downside.exact.mdp import FiniteMDP
 from downside.exact.option import OptionProblem
 from downside.exact.outer import Round, polish, search
-from downside.exact.problem import AbstractFiniteProblem, AbstractProblem
+from downside.exact.problem import AbstractProblem
 from downside.exact.refinement import Limits
 from downside.exact.trading import TradingProblem
 from downside.risk import AbstractSpectralRisk, Utility, as_risk
@@ -215,8 +215,9 @@ def solve(
         )
     discount = env.gamma if isinstance(env, FiniteMDP) else 0.99 if gamma is None else gamma
     limits = _limits(tolerance, time_limit, memory_limit)
-    problem = as_problem(env, gamma=discount, refine=refine, seed=seed, **parameters)
-    finite = isinstance(problem, AbstractFiniteProblem)
+    _check_resolution(discount, refine)
+    core = as_finite(env, gamma=discount, **parameters)
+    finite = isinstance(core, FiniteMDP)
     if episodes is None:
         episodes = _FINITE_EPISODES if finite else _EPISODES
     episodes = _whole(episodes, "episodes")
@@ -232,8 +233,8 @@ def solve(
             said = f"{risk}: {len(done)} inner problems, best J {max(done):.4f} ({start})"
             bar.update(task, description=said)
 
-        if isinstance(problem, AbstractFiniteProblem):
-            result = plan_finite(problem.mdp, risk, limits, report)
+        if isinstance(core, FiniteMDP):
+            result = plan_finite(core, risk, limits, report)
             bar.update(task, description=f"{risk}: {episodes:,} fresh episodes")
             return Plan(
                 problem=result.problem,
@@ -249,6 +250,7 @@ def solve(
                 alternation=result.alternation,
                 trace=result.trace,
             )
+        problem = as_problem(core, gamma=discount, refine=refine, seed=seed)
         coarse = problem.coarse()
         found = search(coarse, risk, progress=report)
         for _ in range(_MOST_WIDENINGS):
@@ -286,32 +288,42 @@ def as_problem(
     env: Any, *, gamma: float, refine: float = 1.0, seed: int = 0, **parameters: Any
 ) -> AbstractProblem:
     """The planner's view of an environment; an error that names the solvable ones otherwise."""
-    if not 0.0 < gamma <= 1.0:
-        raise ValueError(f"`gamma` must be in (0, 1], got {gamma}. The paper uses 0.99.")
-    if not 0.1 <= refine <= 10.0:
-        raise ValueError(f"`refine` must be in [0.1, 10], got {refine}. 1 is converged by default.")
-    if isinstance(env, FiniteMDP):
-        return finite_problem(env)
-    if hasattr(getattr(env, "unwrapped", None), "P"):  # a toy-text table
-        return finite_problem(FiniteMDP.from_gymnasium(env, gamma=gamma))
-    core = make_jax(env, **parameters)
+    _check_resolution(gamma, refine)
+    core = as_finite(env, gamma=gamma, **parameters)
+    if isinstance(core, FiniteMDP):
+        return finite_problem(core)
     if isinstance(core, AmericanPut):
         return OptionProblem(core, gamma=gamma, nodes=2 * round(400 * refine) + 1)
     if isinstance(core, MeanReversion):
         return TradingProblem(core, gamma=gamma, refine=refine, seed=seed)
-    if isinstance(core, CliffWalk):
-        return finite_problem(
-            FiniteMDP.from_tables(core.tables(), gamma=gamma, horizon=core.horizon)
-        )
-    if isinstance(core, AbstractTabulated):
-        core = core.tables
-    if isinstance(core, Tabular):
-        return finite_problem(FiniteMDP.from_environment(core, gamma=gamma))
     raise ValueError(
         f"`env` must be a problem that the planner can solve, got {env!r}. It solves {SOLVABLE}: "
         "dynamic programming needs the transition probabilities, and a state small enough for a "
         "grid. For anything else, train an agent."
     )
+
+
+def as_finite(env: Any, *, gamma: float, **parameters: Any) -> Any:
+    """The tables of a finite environment; the JAX environment itself of any other."""
+    if isinstance(env, FiniteMDP):
+        return env
+    if hasattr(getattr(env, "unwrapped", None), "P"):  # a toy-text table
+        return FiniteMDP.from_gymnasium(env, gamma=gamma)
+    core = make_jax(env, **parameters)
+    if isinstance(core, CliffWalk):
+        return FiniteMDP.from_tables(core.tables(), gamma=gamma, horizon=core.horizon)
+    if isinstance(core, AbstractTabulated):
+        core = core.tables
+    if isinstance(core, Tabular):
+        return FiniteMDP.from_environment(core, gamma=gamma)
+    return core
+
+
+def _check_resolution(gamma: float, refine: float) -> None:
+    if not 0.0 < gamma <= 1.0:
+        raise ValueError(f"`gamma` must be in (0, 1], got {gamma}. The paper uses 0.99.")
+    if not 0.1 <= refine <= 10.0:
+        raise ValueError(f"`refine` must be in [0.1, 10], got {refine}. 1 is converged by default.")
 
 
 def _limits(tolerance: Any, time_limit: Any, memory_limit: Any) -> Limits:

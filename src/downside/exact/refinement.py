@@ -15,11 +15,11 @@ from downside.risk import Utility
 SHARE = 0.005
 """By default bounds are to be this share of the deviation of returns apart."""
 _PER_POINT = 2e-9
-"""Seconds for one point and outcome,"""
-_PER_OUTCOME = 2e-6
-"""for one time and outcome, whatever the number of points,"""
-_PER_TIME = 5e-4
-"""and for one time, whatever happens then."""
+"""Seconds for one point and outcome."""
+_PER_OUTCOME, _PER_TIME = 2e-6, 5e-4
+"""Seconds for one time and outcome, and for one time, whatever the number of points."""
+_RECURSIONS = 8
+"""A plan takes at least so many recursions."""
 _REACHES = (6.0, 12.0, 24.0, math.inf)
 
 
@@ -32,6 +32,17 @@ class Limits(NamedTuple):
     """About how long to work."""
     memory: float = 2.0
     """GiB for the tables of a recursion."""
+
+
+def check_horizon(mdp: FiniteMDP, limits: Limits) -> None:
+    """Refuses at once an undiscounted problem whose decisions are too many to be gone through."""
+    most = int(2 * limits.seconds / (_RECURSIONS * _PER_TIME))
+    if mdp.gamma == 1.0 and mdp.horizon is not None and mdp.horizon > most:
+        raise TooLargeError(
+            f"`mdp` is too large for the planner: {mdp.horizon:,} decisions count (`horizon` "
+            f"{mdp.horizon}, `gamma` 1.0); at most {most:,} can be gone through in "
+            f"{limits.seconds:g} s. Use a smaller `horizon`, or raise `time_limit`."
+        )
 
 
 class Refinement:
@@ -48,6 +59,14 @@ class Refinement:
         self.reach = _REACHES[0]
         self.common = _common_step(mdp) if mdp.gamma == 1.0 else None
 
+    def check(self) -> None:
+        """Refuses at once what would take far longer than the limit."""
+        lattice = self.base.same(self.range / 256, self.reach)
+        outcomes = lattice.lists.probabilities.size + lattice.lists.of_pair.size
+        once = lattice.cut * (outcomes * _PER_OUTCOME + _PER_TIME)
+        if _RECURSIONS * once > 2 * self.limits.seconds:
+            raise TooLargeError(self.sizes("that many cannot be gone through"))
+
     @property
     def deadline(self) -> float:
         """When to stop."""
@@ -63,17 +82,14 @@ class Refinement:
         return self.fitting(max(self.base.deviation, self.range / 256) / 24)
 
     def cost(self, lattice: Lattice, utility: Utility, *, everywhere: bool) -> tuple[float, float]:
-        """Points times outcomes, and seconds, of one recursion; infinite if it does not fit."""
-        outcomes = lattice.lists.probabilities.size + lattice.lists.of_pair.size
-        overhead = lattice.cut * (outcomes * _PER_OUTCOME + _PER_TIME)
-        if overhead > 1e4:
-            return math.inf, math.inf
+        """Points times outcomes of one recursion, and seconds beyond those that any width takes;
+        infinite if it does not fit."""
         windows = lattice.windows(utility, everywhere=everywhere)
         points, work = lattice.size(windows)
         widest = 8.0 * float((windows.sizes.max(axis=1) * (lattice.mdp.num_states + 1)).max())
         if 4 * widest + points > self.limits.memory * 2**30:
             return math.inf, math.inf
-        return float(work), work * _PER_POINT + overhead
+        return float(work), work * _PER_POINT
 
     def width_for_work(self, utility: Utility, work: float, *, everywhere: bool) -> float:
         """The width at which a recursion takes about so many points times outcomes."""
