@@ -81,7 +81,7 @@ class Vectorised(VecEnv):
         return [False] * self.num_envs
 
 
-def make(wrapped: bool, copies: int) -> gym.vector.VectorEnv:
+def make(wrapped: bool, copies: int) -> Any:
     """Copies of the problem."""
     env = ds.Simulator(CallHedge(continuous=True)).vector_env(copies, autoreset_mode="SameStep")
     return ds.RiskReward(env, RISK) if wrapped else env
@@ -113,7 +113,7 @@ def returns(model: PPO, bends: Any, episodes: int, seed: int) -> np.ndarray:
         trained = model.get_env().get_attr("rewards")[0].utility
         env.move(trained.bends, trained.unit)
     observations, _ = env.reset(seed=seed)
-    total = np.zeros(episodes)
+    total, terminated, infos = np.zeros(episodes), np.zeros(episodes, bool), {}
     for _ in range(CallHedge.horizon):
         actions, _ = model.predict(observations, deterministic=True)
         observations, rewards, terminated, _, infos = env.step(actions)

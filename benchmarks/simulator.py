@@ -1,3 +1,4 @@
+# pyright: reportMissingImports=false
 """Steps per second of one problem, 30 days of hedging, through every door.
 
     python benchmarks/simulator.py

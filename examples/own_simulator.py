@@ -20,7 +20,17 @@ from rich.table import Table
 import downside as ds
 
 RISK = "cvar(0.2)"
-QUICK = {"updates": 10, "batch_size": 64, "outer_interval": 5, "outer_episodes": 256}
+QUICK: dict[str, Any] = {
+    "updates": 10,
+    "batch_size": 64,
+    "outer_interval": 5,
+    "outer_episodes": 256,
+}
+    "updates": 10,
+    "batch_size": 64,
+    "outer_interval": 5,
+    "outer_episodes": 256,
+}
 
 
 class CallHedge:

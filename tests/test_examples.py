@@ -157,3 +157,12 @@ def test_the_hedging_example_runs_and_compares_with_textbooks(capsys):
     shown = capsys.readouterr().out
     assert "Black-Scholes delta" in shown
     assert "PG-SRM" in shown
+
+
+def test_the_example_with_a_simulator_of_your_own_runs(capsys):
+    example = runpy.run_path(str(EXAMPLES / "own_simulator.py"))
+    trained = example["main"](continuous=True, quick=True)
+    assert trained.num_timesteps == 10 * 64 * 30
+    shown = capsys.readouterr().out
+    assert "band of 0.02" in shown
+    assert "PG-SRM" in shown

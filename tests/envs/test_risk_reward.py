@@ -79,9 +79,9 @@ def test_a_vector_pays_what_single_environments_pay(mode):
     assert isinstance(vector, VectorRiskReward)
     for env in (single, vector):
         env.move([1.0], 1.0)
-    totals = {"r": [], "paid": []}
     vector.reset(seed=0)
-    for episode in range(2):
+    infos = {}
+    for _ in range(2):
         expected = play(single, (1.0, -2.0, 3.0))
         for number, reward in enumerate((1.0, -2.0, 3.0)):
             result = vector.step(np.full((2, 1), reward, np.float32))
@@ -101,7 +101,6 @@ def test_a_vector_pays_what_single_environments_pay(mode):
             np.testing.assert_allclose(observations[0], [0.0, 0.0, -1.0, 1.0])
         elif mode is AutoresetMode.DISABLED:
             vector.reset(options={"reset_mask": np.ones(2, bool)})
-        totals["paid"].append(episode)
     assert vector.take_returns() == [2.0] * 4
     assert vector.take_returns() == []
 

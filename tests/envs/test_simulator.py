@@ -232,6 +232,7 @@ def test_the_vector_environment_ends_episodes_as_gymnasium_defines_it(mode):
     observations, infos = env.reset(seed=1)
     assert observations.shape == (3, 3)
     assert infos["action_mask"].shape == (3, 21)
+    rewards, terminated = np.ones(3), np.zeros(3, bool)
     for _ in range(10):
         observations, rewards, terminated, _, infos = env.step(np.array([10, 11, 12]))
     assert terminated.all()
@@ -394,7 +395,7 @@ def test_a_simulator_that_breaks_a_rule_is_told_which(changes, message):
 
 def test_a_generator_of_its_own_is_named():
     simulator = broken(step=own_generator)
-    simulator.rng = np.random.default_rng(0)
+    vars(simulator)["rng"] = np.random.default_rng(0)
     with pytest.raises(ds.SimulatorError, match=r"`sample_noise\(self, rng, count\)`.*`self\.rng`"):
         ds.Simulator(simulator)
 

@@ -31,26 +31,24 @@ class Simulator(AbstractJaxEnv[SimulatorState]):
     r"""A simulator in vectorised NumPy, as an environment for every agent.
 
     The simulator is an object of a plain class. It keeps no state and draws no random numbers of
-    its own; whatever changes is an argument, with a row for each of `count` copies:
+    its own; whatever changes is an argument, with a row for each of `count` copies::
 
-    ```python
-    class Market:
-        horizon = 10                          # the largest number of steps of an episode
-        actions = np.linspace(-2.0, 2.0, 21)  # what to choose from
-        noise = "normal"                      # one standard normal variable a step
+        class Market:
+            horizon = 10                          # the largest number of steps of an episode
+            actions = np.linspace(-2.0, 2.0, 21)  # what to choose from
+            noise = "normal"                      # one standard normal variable a step
 
-        def initial_state(self, rng, count):
-            return {"price": np.ones(count), "held": np.zeros(count), "time": np.zeros(count, int)}
+            def initial_state(self, rng, count):
+                return {"price": np.ones(count), "held": np.zeros(count), "time": np.zeros(count, int)}
 
-        def step(self, state, action, noise):
-            price = 0.8 * state["price"] + 0.2 + 0.3 * noise
-            held, time = state["held"] + action, state["time"] + 1
-            over = time == self.horizon
-            reward = -action * state["price"] + over * held * price
-            return {"price": price, "held": held, "time": time}, reward, over
+            def step(self, state, action, noise):
+                price = 0.8 * state["price"] + 0.2 + 0.3 * noise
+                held, time = state["held"] + action, state["time"] + 1
+                over = time == self.horizon
+                reward = -action * state["price"] + over * held * price
+                return {"price": price, "held": held, "time": time}, reward, over
 
-    agent = ds.QRSRM(ds.Simulator(Market()), risk="cvar(0.2)").learn()
-    ```
+        agent = ds.QRSRM(ds.Simulator(Market()), risk="cvar(0.2)").learn()
 
     What it must have:
 

@@ -17,6 +17,7 @@ from downside.agents.networks import MakeTrunk
 from downside.agents.settings import PathwiseSettings
 from downside.envs import AbstractJaxEnv, Memory
 from downside.envs.actions import check_box
+from downside.envs.faults import named_faults
 from downside.envs.rollout import mirrored_noises, random_actions, unroll
 from downside.train import pathwise_program
 from downside.train.jax_backend import AbstractJaxBackend
@@ -52,7 +53,8 @@ class PathwiseBackend(AbstractJaxBackend):
         self, settings: PathwiseSettings, make_trunk: MakeTrunk, timesteps: int
     ) -> PathwiseSpec:
         """What a run of about so many simulated steps does not change."""
-        clock = find_clock(self.env, settings)
+        with named_faults():
+            clock = find_clock(self.env, settings)
         return PathwiseSpec.make(self.env, settings, make_trunk, clock, timesteps)
 
     def init(
@@ -66,7 +68,8 @@ class PathwiseBackend(AbstractJaxBackend):
                 "from whole episodes, not in segments."
             )
         steps = spec.settings.segment_steps if spec.in_segments else spec.horizon
-        check_gradients(self.env, spec.settings.gamma, steps)
+        with named_faults():
+            check_gradients(self.env, spec.settings.gamma, steps)
         return super().init(spec, algorithm, key)
 
     def fit_return_distribution(
