@@ -26,11 +26,6 @@ QUICK: dict[str, Any] = {
     "outer_interval": 5,
     "outer_episodes": 256,
 }
-    "updates": 10,
-    "batch_size": 64,
-    "outer_interval": 5,
-    "outer_episodes": 256,
-}
 
 
 class CallHedge:

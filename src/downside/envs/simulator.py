@@ -39,7 +39,8 @@ class Simulator(AbstractJaxEnv[SimulatorState]):
             noise = "normal"                      # one standard normal variable a step
 
             def initial_state(self, rng, count):
-                return {"price": np.ones(count), "held": np.zeros(count), "time": np.zeros(count, int)}
+                zeros = np.zeros(count)
+                return {"price": zeros + 1.0, "held": zeros, "time": zeros.astype(int)}
 
             def step(self, state, action, noise):
                 price = 0.8 * state["price"] + 0.2 + 0.3 * noise
