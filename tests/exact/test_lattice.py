@@ -178,6 +178,15 @@ def test_the_curve_rises_with_the_level_up_to_the_mean():
         cvar_curve(mdp, [])
 
 
+def test_the_curve_of_a_problem_with_few_nodes_is_exact():
+    from downside.envs import BettingGame
+
+    mdp = FiniteMDP.from_environment(BettingGame().tables, gamma=1.0)
+    for point in cvar_curve(mdp, [0.05, 0.2, 1.0]):
+        assert point.upper - point.value <= 1e-9
+    assert point.value == pytest.approx(Lattice(mdp, 1.0).best_mean)
+
+
 def test_long_horizons_are_cut_or_refused_at_once():
     small = {"states": 2, "actions": 2, "outcomes": 2}
     endless = random_mdp(1, gamma=0.8, horizon=10**9, **small)

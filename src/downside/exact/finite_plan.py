@@ -145,7 +145,13 @@ def cvar_curve(
         CVaR(level)  # refuses what is none
     if not wanted:
         raise ValueError("`levels` must hold at least one level, got none.")
-    fine = Refinement(mdp, Limits(tolerance, time_limit, memory_limit))
+    limits = Limits(tolerance, time_limit, memory_limit)
+    if _listed(mdp) is not None:  # a search for each level is quick, and exact
+        share = limits._replace(seconds=time_limit / len(wanted))
+        plans = [plan_finite(mdp, CVaR(level), share) for level in wanted]
+        pairs = zip(wanted, plans, strict=True)
+        return tuple(CurvePoint(level, plan.value, plan.upper) for level, plan in pairs)
+    fine = Refinement(mdp, limits)
     fine.check()
     below, pure = [level for level in wanted if level < 1.0], Utility(np.zeros(1), np.ones(1))
     mean = fine.base.best_mean
@@ -162,5 +168,6 @@ def cvar_curve(
             solution = problem.solve(risk.utility_at(curve.knots[best : best + 1]))
             value = problem.achieved(solution.policy).value(risk) - problem.lattice.rounding
             upper = max(float(values[best]), curve.outside(level, 1.0)) + extra + lattice.rounding
-            points[level] = CurvePoint(level, value, max(value, min(upper, mean)))
+            upper = max(value, min(upper, mean))
+            points[level] = CurvePoint(level, float(value), float(upper))
     return tuple(points[level] for level in wanted)
