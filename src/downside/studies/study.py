@@ -60,6 +60,8 @@ _LARGEST = 2**62
 _MAX_SEEDS = 1_000_000
 _MAX_DEPTH = 20
 """How deep its tables and lists may be nested."""
+_MAX_WARMUP_SECONDS = 10.0
+"""Time for the look at an environment that is not written in JAX, from which defaults follow."""
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]*")
 
 
@@ -416,7 +418,7 @@ def _warm_up(env: Environment, settings: GymnasiumSettings) -> WarmUp | None:
     try:
         backend = GymBackend.make(env.id, env.parameters, settings)
         try:
-            return backend.warm_up(settings, jax.random.key(0))
+            return backend.warm_up(settings, jax.random.key(0), _MAX_WARMUP_SECONDS)
         finally:
             backend.adapter.close()
     except Exception:  # an environment may raise anything

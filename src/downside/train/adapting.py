@@ -85,7 +85,11 @@ _STEPS_FOR_UPDATE = (4, 64)
 _MANY, _LEAST_TIMESTEPS = 64, 250_000
 """With fewer environments acting takes most of the time of a step: runs are shorter in proportion,
 but not shorter than this."""
-_SLOW_CHANGES: Mapping[str, Any] = {"num_envs": 32, "total_timesteps": 300_000}
+_SLOW_CHANGES: Mapping[str, Any] = {
+    "num_envs": 32,
+    "warmup_steps": 2_000,
+    "total_timesteps": 300_000,
+}
 """Where steps take long besides."""
 
 

@@ -116,8 +116,10 @@ class GymBackend:
         advise(self.adapter.name, lengths, self._seconds_per_step, timesteps)
         return self._first_state(spec, algorithm, key, self.experience), 0
 
-    def warm_up(self, settings: GymnasiumSettings, key: Key[Array, ""]) -> WarmUp:
-        """Plays at random, and returns what this shows."""
+    def warm_up(
+        self, settings: GymnasiumSettings, key: Key[Array, ""], most_seconds: float = math.inf
+    ) -> WarmUp:
+        """Plays at random, for so many seconds at most, and returns what this shows."""
         experience = self._empty(settings)
         self._rollout = VectorRollout(self.adapter, settings.gamma, episode_seed(key, 0))
         self._latest = np.full(self.adapter.num_envs, -1)
@@ -127,6 +129,8 @@ class GymBackend:
         begin, steps = time.perf_counter(), 0
         for step in range(warmup * _MAX_WARMUP):
             if step >= warmup and int(experience.episodes.added) >= 2:
+                break
+            if time.perf_counter() - begin > most_seconds:
                 break
             actions = random_legal(streams.generator("warm-up", step), self._rollout.masks)
             self._collect(settings, actions, np.ones(self.adapter.num_envs, bool))
