@@ -53,6 +53,7 @@ def test_short_episodes_have_defaults_of_their_own():
     slow = settings(SRM, TEN_STEPS._replace(seconds=0.02))
     assert slow.total_timesteps < made.total_timesteps
     assert settings(DQN, TEN_STEPS).critic == "quantiles"  # its score obeys no recursion
+    assert settings(DQN, TEN_STEPS).total_timesteps < made.total_timesteps  # updates take longer
     # A single environment is acted in at every step; the default run is shorter.
     assert settings(SRM, TEN_STEPS, num_envs=1).total_timesteps == 250_000
 

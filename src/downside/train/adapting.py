@@ -80,6 +80,8 @@ SHORT: Mapping[str, Any] = {
 
 _UPDATES = 64_000
 """Updates of a run in short episodes, whatever its length; within the bounds below."""
+_QUANTILE_UPDATES, _QUANTILE_TIMESTEPS = 20_000, 1_280_000
+"""The same where quantiles score actions, whose updates take three times as long; and the steps."""
 _STEPS_FOR_UPDATE = (4, 64)
 """Environment steps for each update: at least and at most."""
 _MANY, _LEAST_TIMESTEPS = 64, 250_000
@@ -104,6 +106,8 @@ def short_defaults(
         total_timesteps: the length of the run, if that is given.
     """
     defaults = {**SHORT, **(_SLOW_CHANGES if seen.is_slow else {}), "anchor": not seen.terminated}
+    if given.get("critic") == "quantiles":
+        defaults["total_timesteps"] = min(defaults["total_timesteps"], _QUANTILE_TIMESTEPS)
     if "buffer_size" in given:  # which must hold a step of all of them
         defaults["num_envs"] = min(defaults["num_envs"], int(given["buffer_size"]))
     count = int(given.get("num_envs", defaults["num_envs"]))
@@ -113,7 +117,8 @@ def short_defaults(
     )
     steps = total_timesteps or given.get("total_timesteps") or defaults["total_timesteps"]
     least, most = _STEPS_FOR_UPDATE
-    steps_for_update = min(max(steps / _UPDATES, least), most)
+    wanted = _QUANTILE_UPDATES if given.get("critic") == "quantiles" else _UPDATES
+    steps_for_update = min(max(steps / wanted, least), most)
     # Few environments are stepped several times between two rounds of updates.
     interval = max(1, round(SHORT["num_envs"] / 2 / count))
     interval = int(given.get("update_interval", interval))
