@@ -12,7 +12,7 @@ import pytest
 from gymnasium.vector import AutoresetMode
 
 import downside as ds
-from downside.envs import GymnasiumEnv, MeanReversion, SimulatorVectorEnv, make_jax
+from downside.envs import GymnasiumEnv, MeanReversion, SimulatorVectorEnv, callback, make_jax
 from downside.envs.env_spec import EnvSpec
 from downside.envs.rollout import random_episodes
 
@@ -84,7 +84,10 @@ def key(seed=0):
 # --- the same numbers ---------------------------------------------------------------------------
 
 
-def test_a_numpy_simulator_pays_what_the_same_problem_in_jax_pays():
+@pytest.mark.parametrize("in_place", [True, False])
+def test_a_numpy_simulator_pays_what_the_same_problem_in_jax_pays(in_place, monkeypatch):
+    if not in_place:  # as on an accelerator, by jax.pure_callback
+        monkeypatch.setattr(callback, "buffer_callback", None)
     returns = [
         random_episodes(env, key(), gamma=0.99, horizon=10, episodes=50).memory.accumulated
         for env in (ds.Simulator(Reversion()), MeanReversion())

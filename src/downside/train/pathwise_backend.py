@@ -17,6 +17,7 @@ from downside.agents.networks import MakeTrunk
 from downside.agents.settings import PathwiseSettings
 from downside.envs import AbstractJaxEnv, Memory
 from downside.envs.actions import check_box
+from downside.envs.env_spec import EnvSpec
 from downside.envs.faults import named_faults
 from downside.envs.rollout import mirrored_noises, random_actions, unroll
 from downside.train import pathwise_program
@@ -147,7 +148,7 @@ def check_gradients(env: AbstractJaxEnv, gamma: float, horizon: int) -> None:
     if head.low is None:
         return
     slopes = np.asarray(_slopes(simulated, gamma, horizon, head.outputs))
-    name = type(env).__name__
+    name = str(EnvSpec.of(env))
     if not np.isfinite(slopes).all():
         time, _, number = np.argwhere(~np.isfinite(slopes))[0]
         raise ValueError(
