@@ -27,7 +27,7 @@ from rich.table import Table
 
 import downside as ds
 from downside.envs import AbstractJaxEnv, Hedging
-from downside.envs.rollout import random_episodes, unroll
+from downside.envs.rollout import play, unroll
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "examples"))
 from own_simulator import CallHedge
@@ -89,12 +89,19 @@ def vector(env: gym.vector.VectorEnv, steps: int) -> int:
 
 
 def compiled(env: AbstractJaxEnv) -> Callable[[], int]:
-    """Whole episodes of random play in one program."""
+    """Whole episodes in one program."""
     horizon = env.horizon or 1
-    play = jax.jit(
-        lambda key: random_episodes(env, key, gamma=1.0, horizon=horizon, episodes=EPISODES).steps
-    )
-    return lambda: int(play(jax.random.key(0)))
+
+    def act(states: Any, memory: Any, at: Any) -> Any:
+        del states, memory, at
+        return jnp.full(EPISODES, 10) if env.num_actions else jnp.full((EPISODES, 1), 0.5)
+
+    @jax.jit
+    def run(key: Any) -> Any:
+        played = play(env, act, gamma=1.0, horizon=horizon, episodes=EPISODES, key=key)
+        return played.steps, played.memory.accumulated.sum()  # or nothing would be computed
+
+    return lambda: int(jax.device_get(run(jax.random.key(0)))[0])
 
 
 def differentiated(env: AbstractJaxEnv) -> Callable[[], int]:
