@@ -21,6 +21,7 @@ class DeployedPolicy:
     def __init__(self, path: str):
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = 1  # the networks are small
+        options.log_severity_level = 3  # no warnings of inputs that may be left out
         self.session = onnxruntime.InferenceSession(
             path, options, providers=["CPUExecutionProvider"]
         )
@@ -50,7 +51,8 @@ class DeployedPolicy:
             inputs["past"] = self.past[None]
         if mask is not None:
             inputs["mask"] = np.asarray(mask, bool)[None]
-        action = self.session.run(["action"], inputs)[0][0]
+        actions: Any = self.session.run(["action"], inputs)[0]
+        action = actions[0]
         self.last = now, action
         return action
 

@@ -186,3 +186,30 @@ def test_it_prints_to_pdf(driver, pages):
     load(driver, pages["one"])
     printed = driver.execute_cdp_cmd("Page.printToPDF", {"printBackground": True})["data"]
     assert len(printed) > 20_000
+
+
+OVERPRINTED = """
+const pairs = [];
+for (const svg of document.querySelectorAll("svg")) {
+  const texts = [...svg.querySelectorAll("text")].filter((text) => text.getBBox().width > 0);
+  const boxes = texts.map((text) => text.getBBox());
+  for (let i = 0; i < boxes.length; i++) {
+    for (let j = 0; j < i; j++) {
+      const a = boxes[i], b = boxes[j];
+      const across = Math.min(a.x + a.width, b.x + b.width) - Math.max(a.x, b.x);
+      const down = Math.min(a.y + a.height, b.y + b.height) - Math.max(a.y, b.y);
+      if (across > 1 && down > 4) pairs.push([texts[i].textContent, texts[j].textContent]);
+    }
+  }
+}
+return pairs;
+"""
+
+
+@pytest.mark.parametrize(("name", "width"), [("several", 1280), ("several", 400), ("many", 1280)])
+def test_labels_never_overprint(driver, pages, name, width):
+    load(driver, pages[name], width=width)
+    assert driver.execute_script(OVERPRINTED) == []
+    if name == "several":
+        move_to(driver, 2)
+        assert driver.execute_script(OVERPRINTED) == []

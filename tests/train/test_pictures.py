@@ -101,7 +101,7 @@ def test_the_pixels_of_a_channel_are_scaled_alike():
 @pytest.mark.parametrize("shape", [(84, 84, 4), (4, 84, 84), (84, 84)])
 def test_channels_may_come_first_or_last_or_not_at_all(shape):
     size = int(np.prod(shape)) + 2
-    network = ds.cnn(shape)(jax.random.key(0), size)
+    network = ds.CNN(jax.random.key(0), size, shape)
     # 84 -> 20 -> 9 -> 7 pixels with 64 channels, and (s, c).
     assert network.mlp.layers[0].weight.shape == (7 * 7 * 64 + 2, 512)
     assert jax.eval_shape(network, jnp.zeros(size)).shape == (512,)

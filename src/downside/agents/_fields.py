@@ -87,5 +87,20 @@ def widths(*default: int) -> Any:
     return _field(default, check, "whole numbers > 0")
 
 
+def shares() -> Any:
+    """Numbers from 0 to 1 along a run; none by default."""
+
+    def check(name: str, value: Any) -> tuple[float, ...]:
+        given = tuple(value) if isinstance(value, list | tuple) else (value,)
+        inside = all(_is_number(share) and 0.0 <= share <= 1.0 for share in given)
+        if not inside or len(given) == 1:
+            raise ValueError(
+                f"`{name}` must be empty or at least two numbers in [0, 1], got {value!r}."
+            )
+        return tuple(float(share) for share in given)
+
+    return _field((), check, "numbers in [0, 1]")
+
+
 def _is_number(value: Any) -> bool:
     return isinstance(value, int | float | np.number) and not isinstance(value, bool)

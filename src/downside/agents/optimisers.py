@@ -4,6 +4,7 @@ from typing import Any
 
 import equinox as eqx
 import jax
+import jax.numpy as jnp
 import optax
 from optax.contrib import MuonDimensionNumbers
 
@@ -20,7 +21,9 @@ def make_optimiser(
     settings: Settings, updates: int, b2: float = 0.999
 ) -> optax.GradientTransformation:
     """The optimiser of a run of so many updates; `b2` is Adam's rate for squared gradients."""
-    if settings.final_learning_rate == 1.0:
+    if settings.learning_rate_schedule:
+        rate = _along(settings.learning_rate, settings.learning_rate_schedule, updates)
+    elif settings.final_learning_rate == 1.0:
         rate = optax.constant_schedule(settings.learning_rate)
     else:
         warmup = max(1, round(_WARMUP * updates))
@@ -32,13 +35,23 @@ def make_optimiser(
             settings.final_learning_rate * settings.learning_rate,
         )
     if settings.optimiser == "adam":
-        return optax.adam(rate, b2=b2)
-    return optax.contrib.muon(
-        rate,
-        adam_learning_rate=lambda count: _ADAM_SHARE * rate(count),
-        muon_weight_dimension_numbers=_matrices,
-        consistent_rms=0.2,
-    )
+        optimiser = optax.adam(rate, b2=b2)
+    else:
+        optimiser = optax.contrib.muon(
+            rate,
+            adam_learning_rate=lambda count: _ADAM_SHARE * rate(count),
+            muon_weight_dimension_numbers=_matrices,
+            consistent_rms=0.2,
+        )
+    if not settings.max_grad_norm:
+        return optimiser
+    return optax.chain(optax.clip_by_global_norm(settings.max_grad_norm), optimiser)
+
+
+def _along(peak: float, shares: tuple[float, ...], updates: int) -> optax.Schedule:
+    """Lines between evenly spaced points of the run."""
+    points = jnp.linspace(0.0, max(updates, 1), len(shares))
+    return lambda count: peak * jnp.interp(count, points, jnp.asarray(shares))
 
 
 def _matrices(parameters: Any) -> Any:

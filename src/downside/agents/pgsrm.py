@@ -184,8 +184,7 @@ class PathwiseLearner(AbstractLearner):
 
     @property
     def _optimiser(self) -> optax.GradientTransformation:
-        clip = optax.clip_by_global_norm(self.settings.max_grad_norm)
-        return optax.chain(clip, make_optimiser(self.settings, self.updates, b2=_ADAM_B2))
+        return make_optimiser(self.settings, self.updates, b2=_ADAM_B2)
 
     # --- decisions ----------------------------------------------------------------------------
 

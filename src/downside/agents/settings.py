@@ -13,7 +13,7 @@ import textwrap
 from collections.abc import Mapping
 from typing import Literal
 
-from downside.agents._fields import choice, real, switch, whole, widths
+from downside.agents._fields import choice, real, shares, switch, whole, widths
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -41,6 +41,12 @@ class Settings:
     """Peak learning rate; it rises over the first 2% of the updates and falls along a cosine."""
     final_learning_rate: float = real(0.005, 0.0, 1.0)
     """Last learning rate as a share of `learning_rate`; 1 keeps it constant."""
+    learning_rate_schedule: tuple[float, ...] = shares()
+    """The learning rate at evenly spaced points of the run, as shares of `learning_rate`, with
+    lines between them; empty: the cosine. Pass `learning_rate` a function of the share of the run
+    that is left to have it filled in."""
+    max_grad_norm: float = real(0.0, 0.0, math.inf)
+    """Gradients with a larger norm are scaled down to it; 0: never."""
     batch_size: int = whole(256, 1)
     """Transitions per update; for PG-SRM, episodes."""
 
@@ -233,8 +239,8 @@ class PathwiseSettings(Settings):
     In segments always one."""
     growth_fraction: float = real(0.5, 0.0, 1.0)
     """Share of the run, at its end, with `final_batches`."""
-    max_grad_norm: float = real(1.0, 0.0, math.inf, open_low=True)
-    """Gradients with a larger norm are scaled down to it."""
+    max_grad_norm: float = real(1.0, 0.0, math.inf)
+    """Gradients with a larger norm are scaled down to it; 0: never."""
     updates: int = whole(6000, 1)
     """Gradient steps of a run, unless `total_timesteps` is given."""
     total_timesteps: int = whole(0, 0, most=2**62)

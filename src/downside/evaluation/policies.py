@@ -2,10 +2,10 @@
 
 from typing import Any, Protocol, runtime_checkable
 
-import gymnasium as gym
 import numpy as np
 
 from downside.envs.rollout import VectorRollout
+from downside.envs.sb3_vector_env import from_sb3
 from downside.envs.vector_adapter import VectorEnvAdapter
 from downside.evaluation.bootstrap import whole_number
 
@@ -21,7 +21,7 @@ class Predicts(Protocol):
 
 def evaluate_policy(
     model: Predicts,
-    env: gym.Env | gym.vector.VectorEnv,
+    env: Any,
     n_eval_episodes: int = 10,
     deterministic: bool = True,
     return_episode_rewards: bool = False,
@@ -34,7 +34,8 @@ def evaluate_policy(
 
     Arguments:
         model: anything with `predict`.
-        env: where to play; each environment of a vector plays as many episodes.
+        env: where to play, a Gymnasium environment or a vector environment, also one of
+            stable-baselines3; each environment of a vector plays as many episodes.
         n_eval_episodes: how many in all.
         deterministic: False if the model may explore.
         return_episode_rewards: whether to return the results of each episode.
@@ -44,7 +45,7 @@ def evaluate_policy(
         Mean and standard deviation over episodes; or the sums of rewards and the lengths, in the
         order in which the episodes end.
     """
-    count = whole_number(n_eval_episodes, "n_eval_episodes")
+    count, env = whole_number(n_eval_episodes, "n_eval_episodes"), from_sb3(env)
     wrap = getattr(model, "wrap", None)
     adapter = VectorEnvAdapter(env if wrap is None else wrap(env), num_envs=1)
 

@@ -178,7 +178,33 @@ class Calibration:
             f"The parts add up to the whole to within {number(off)} (step {when}): "
             f"{self.verdicts['parts']}."
         )
-        return " ".join([*text, self._promise, *self._about_choices])
+        return " ".join(filter(None, [*text, self._promise, *self._about_choices, self.advice]))
+
+    @property
+    def advice(self) -> str:
+        """What to do next, where a check does not hold or says nothing; otherwise empty."""
+        verdicts = self.verdicts
+        if self.verdict == UNKNOWN:
+            return f"What to do: check more episodes (checks={4 * self.episodes})."
+        if self.verdict != FAILS:
+            return ""
+        if verdicts.get("choices") == FAILS:
+            return (
+                "What to do: the policy is not yet the best for its measure. Train it longer "
+                "(total_timesteps), or from other seeds (ds.train_many), and keep the best by "
+                "ds.evaluate; ds.solve says how much is left where it can plan."
+            )
+        if self.kind == "learned":
+            return (
+                "What to do: the learned distributions are off. Train longer (total_timesteps) or "
+                "with more quantiles; in an environment written in JAX, explain with "
+                "returns='simulated', which does not use them. The value achieved holds anyway."
+            )
+        return (
+            "What to do: episodes differ from those the distributions were made from. Look for "
+            "state that the environment does not show, and check more episodes "
+            f"(checks={4 * self.episodes})."
+        )
 
     @property
     def _opening(self) -> str:

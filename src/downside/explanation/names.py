@@ -2,9 +2,10 @@
 
 import dataclasses
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import gymnasium as gym
 import numpy as np
 from jaxtyping import Float
 
@@ -42,13 +43,17 @@ def names_of(env: Any) -> Names:
     """The names for an environment: in JAX, in JAX behind a Gymnasium environment, or any other.
 
     An environment may bring its names: `observation_names`, one for each number that it shows, and
-    `action_names`, one for each discrete action or for each coordinate of a continuous one.
+    `action_names`, one for each discrete action or for each coordinate of a continuous one. They
+    are attributes of the environment, entries of its `metadata`, or attributes `names` of its
+    spaces. The parts of a `Dict` observation have the names of its keys.
     """
     core = env if isinstance(env, AbstractJaxEnv) else getattr(unwrapped(env), "core", None)
     names = _known_names(env, core)
     problem = unwrapped(env) if core is None else core
-    observations = tuple(getattr(problem, "observation_names", ()))
-    actions = tuple(getattr(problem, "action_names", ()))
+    observations = _given_names(env, problem, "observation")
+    actions = _given_names(env, problem, "action")
+    if not observations and core is None:
+        observations = _names_of_parts(getattr(problem, "observation_space", None))
     if observations:
         names = dataclasses.replace(
             names,
@@ -59,6 +64,31 @@ def names_of(env: Any) -> Names:
             names, action=lambda action: _named_action(actions, action), coordinates=actions
         )
     return names
+
+
+def _given_names(env: Any, problem: Any, what: str) -> tuple[str, ...]:
+    """The names that an environment brings, of its observations or its actions."""
+    places = [getattr(problem, f"{what}_names", None)]
+    for holder in (env, problem):
+        metadata = getattr(holder, "metadata", None)
+        if isinstance(metadata, Mapping):
+            places.append(metadata.get(f"{what}_names"))
+        places.append(getattr(getattr(holder, f"{what}_space", None), "names", None))
+    for names in places:
+        if isinstance(names, Sequence | np.ndarray) and not isinstance(names, str) and len(names):
+            return tuple(str(name) for name in names)
+    return ()
+
+
+def _names_of_parts(space: Any) -> tuple[str, ...]:
+    """The keys of a `Dict`, for each number that its parts are flattened to; nothing for others."""
+    if not isinstance(space, gym.spaces.Dict):
+        return ()
+    names: list[str] = []
+    for key, part in space.spaces.items():
+        size = gym.spaces.flatdim(part)
+        names += [str(key)] if size == 1 else [f"{key} {i}" for i in range(size)]
+    return tuple(names)
 
 
 def _known_names(env: Any, core: Any) -> Names:

@@ -43,7 +43,8 @@ class Agent:
     Arguments:
         policy: "MlpPolicy", which has no effect; "CnnPolicy" for pictures (the setting `cnn`); or
             the environment, as below.
-        env: any Gymnasium environment: its id, the environment, or a vector environment. One that
+        env: any Gymnasium environment: its id, the environment, or a vector environment (also one
+            of stable-baselines3, such as `DummyVecEnv`). One that
             is written in JAX (`downside envs` lists ours) is trained in one compiled program.
         risk: the measure to optimise, or its text. Or "dial", or a `ds.Dial`: a family of measures,
             for agents that have `dial_algorithm`; see `at`.
@@ -84,7 +85,7 @@ class Agent:
     def __init__(
         self,
         policy: Any = None,
-        env: "AbstractJaxEnv | gym.Env | gym.vector.VectorEnv | str | None" = None,
+        env: Any = None,
         *,
         risk: AbstractSpectralRisk | Dial | str | None = None,
         preset: str = "default",

@@ -17,6 +17,7 @@ from downside.agents import (
     Settings,
     SimulatorSettings,
 )
+from downside.envs.sb3_vector_env import from_sb3
 from downside.train.adapting import WarmUp, short_defaults
 
 PAPER: Mapping[str, Any] = {
@@ -159,8 +160,8 @@ def resolve(
     if num_envs is not None:
         fixed["num_envs"] = num_envs
     defaults = _defaults(algorithm, kind, preset, {**changes, **fixed}, is_module)
-    given = translate(changes, {**_counts(kind, defaults), **fixed})
-    if seen is not None and seen.is_short:
+    given = translate(sampled_schedule(changes), {**_counts(kind, defaults), **fixed})
+    if seen is not None and seen.is_short and not given.get("cnn"):
         short = short_defaults(seen, {**given, **fixed}, total_timesteps)
         if is_module:  # made for as many numbers as the environment shows so far
             del short["history_length"]
@@ -272,7 +273,36 @@ def environment(policy: Any, env: Any) -> Any:
             f"`policy` must be one of {', '.join(POLICIES)}, or left out, got {policy!r}. For "
             "another network pass network=, an eqx.Module from observation to features."
         )
-    return env
+    return from_sb3(env)
+
+
+_POINTS = 51
+"""Points of the run at which a function for the learning rate is asked."""
+
+
+def sampled_schedule(given: Mapping[str, Any]) -> Mapping[str, Any]:
+    """With a `learning_rate` that is a function of the share of the run that is left, from 1 down
+    to 0, as its values at evenly spaced points: numbers can be saved, a function cannot."""
+    function = given.get("learning_rate")
+    if not callable(function):
+        return given
+    values = [function(1.0 - i / (_POINTS - 1)) for i in range(_POINTS)]
+    try:
+        rates = np.array(values, float)
+    except (TypeError, ValueError):
+        rates = np.array(np.nan)
+    if (
+        rates.shape != (_POINTS,)
+        or not (np.isfinite(rates) & (rates >= 0)).all()
+        or not rates.any()
+    ):
+        raise ValueError(
+            "`learning_rate` as a function must return a number >= 0 for every share of the run "
+            f"that is left, from 1 to 0, and not always 0; got {values[0]!r}, ..., {values[-1]!r}."
+        )
+    peak = float(rates.max())
+    schedule = tuple(float(share) for share in rates / peak)
+    return {**given, "learning_rate": peak, "learning_rate_schedule": schedule}
 
 
 def translate(given: Mapping[str, Any], counts: Mapping[str, Any]) -> dict[str, Any]:

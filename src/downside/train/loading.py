@@ -13,6 +13,7 @@ import gymnasium as gym
 from downside._registration import JAX_IDS
 from downside.agents import AbstractAlgorithm, Settings
 from downside.envs.registry import EnvironmentNotFoundError, class_of
+from downside.envs.sb3_vector_env import from_sb3
 from downside.risk import AbstractSpectralRisk, Dial, RiskSyntaxError, as_risk, parse
 from downside.train import family  # noqa: F401  (defines the public agents)
 from downside.train.agent import Agent
@@ -51,6 +52,7 @@ def load(
     An agent of your own must be defined before: import its module.
     """
     options = {"risk": risk, "network": network, "tensorboard_log": tensorboard_log}
+    env = from_sb3(env)
     if Path(path).is_dir():
         return _load_latest(Path(path), env, options)
     return _load_file(path, env, **options)

@@ -140,6 +140,8 @@ class Evaluations(Callback):
         episodes: of each evaluation.
         risks: measures beside the agent's own.
         seed: of the episodes; other than those of the final evaluation.
+        best_model_save_path: a folder; whenever the value by the agent's own measure is higher
+            than ever before, the agent is saved there as `best_model`.
     """
 
     def __init__(
@@ -149,8 +151,10 @@ class Evaluations(Callback):
         episodes: int = 1000,
         risks: Iterable[AbstractSpectralRisk | str] = (),
         seed: int = 20_000,
+        best_model_save_path: str | Path | None = None,
     ):
         self.every_steps, self.episodes, self.seed = every_steps, episodes, seed
+        self.best_path, self.best = best_model_save_path, -math.inf
         self.risks = [as_risk(risk) for risk in risks]
         self.results: list[dict[str, float]] = []
         self._last = 0
@@ -164,6 +168,11 @@ class Evaluations(Callback):
         values = {f"eval/{risk}": float(risk(returns)) for risk in (agent.risk, *self.risks)}
         agent.history[-1].update(values)
         self.results.append({"timesteps": agent.num_timesteps, **values})
+        value = values[f"eval/{agent.risk}"]
+        if value > self.best:
+            self.best = value
+            if self.best_path is not None:
+                agent.save(Path(self.best_path) / "best_model")
 
 
 class StopAtValue(Callback):

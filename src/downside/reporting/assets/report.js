@@ -83,6 +83,20 @@
       });
     }
     host.replaceChildren(svg);
+    separate(svg);
+  };
+  // Labels never overprint: one that would is moved up or down, and left out if there is no room.
+  const separate = (svg) => {
+    const boxes = [];
+    for (const text of svg.querySelectorAll("text")) {
+      const box = text.getBBox();
+      if (!box.width) continue;
+      const free = [0, 13, -13, 26, -26, 39, -39].find((shift) => boxes.every((b) =>
+        box.x >= b.x + b.width || b.x >= box.x + box.width || box.y + shift >= b.y + b.height - 2 || b.y >= box.y + shift + box.height - 2));
+      if (free === undefined || (free && !text.classList.length && text.getAttribute("y") > svg.viewBox.baseVal.height - 36)) { text.remove(); continue; }
+      if (free) text.setAttribute("y", Number(text.getAttribute("y")) + free);
+      boxes.push({ x: box.x, y: box.y + free, width: box.width, height: box.height });
+    }
   };
   const line = (points, { X, Y }) => points.map(([x, y], i) => `${i ? "L" : "M"}${X(x).toFixed(1)} ${Y(y).toFixed(1)}`).join("");
   const stairs = (quantiles, { X, Y, x0, x1 }) => {
@@ -246,7 +260,7 @@
         }
       });
       if (best !== step.taken && step.worth[best] - step.worth[step.taken] > 1e-6) {
-        view.svg.append(make("text", { x: view.width - view.right, y: view.height - 5, "text-anchor": "end" }, `highest: ${names[best]}`));
+        view.svg.append(make("text", { x: view.width - view.right, y: view.height - 5, "text-anchor": "end", class: "strong" }, `highest: ${names[best]}`));
       }
     });
   };
