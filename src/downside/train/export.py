@@ -101,8 +101,12 @@ def decide(
             # Elsewhere tanh may be rounded beyond 1.
             return {"action": jnp.clip(head.action(outputs, mask), head.low, head.high)}
         scores = outputs if head.low is None else -head.distances(head.point(outputs))
-    elif not backend.num_actions:
-        return {"action": learner.act(networks, observation, memory, mask, outer)}
+    elif hasattr(networks, "actor"):  # an actor beside a critic
+        head = learner.head  # pyright: ignore[reportAttributeAccessIssue]
+        scores = networks.actor(learner.algorithm.network_input(observation, memory, outer))
+        if not backend.num_actions:
+            everything = jnp.ones(head.mask_size, bool)
+            return {"action": head.action(head.mode(scores, everything))}
     else:
         raise ExportError(f"{learner.algorithm.name} has no scores to export.")
     action = greedy(scores, mask).astype(jnp.int32) + backend.first_action
@@ -169,7 +173,8 @@ def _model(onnx: Any, policy: Policy, about: dict[str, Any]) -> Any:
             tensor("scores", number.FLOAT, ["batch", actions]),
         ]
     else:
-        described = [tensor("action", number.FLOAT, ["batch", *traced.out_avals[0].shape[1:]])]
+        kind = onnx.helper.np_dtype_to_tensor_dtype(np.dtype(traced.out_avals[0].dtype))
+        described = [tensor("action", kind, ["batch", *traced.out_avals[0].shape[1:]])]
     whole = onnx.helper.make_graph(
         graph.nodes, "policy", inputs, described, initializer=graph.initializers
     )
