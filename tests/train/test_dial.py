@@ -143,3 +143,24 @@ def test_the_explanation_says_what_a_turn_changes(dial):
     assert "then cvar(0.05) from step 1, mean from step 2" in turned.label
     with pytest.raises(ValueError, match=r"`changes` must have whole numbers >= 1 as steps, got 0"):
         ds.explain(agent, changes={0: "mean"})
+
+
+def test_long_episodes_are_refused():
+    with pytest.raises(ValueError, match=r"`longest_episode` must be at least 9 for a dial"):
+        ds.PGSRM(
+            MeanReversion(periods=9, continuous=True),
+            risk="dial",
+            longest_episode=4,
+            segment_steps=2,
+            **TINY,
+        ).learn()
+
+
+def test_targets_are_those_of_the_policy(dial, tmp_path):
+    agent = ds.load(dial.at("cvar(0.2)").save(tmp_path / "dial"), ENV)
+    assert "cvar(0.2)" in agent.targets
+    agent.resume()  # there is nothing left to do
+    assert "cvar(0.2)" in agent.targets
+    agent.learn()
+    assert not agent.targets
+    assert agent.risk == ds.CVaR(0.2)

@@ -69,6 +69,12 @@ class DialSRM(AbstractActorAlgorithm, AbstractDialAlgorithm):
     """
 
     name: ClassVar[str] = "PG-SRM"
+    preset: ClassVar[Mapping[str, Any]] = {
+        "hidden_sizes": (64, 64),
+        "batch_size": 6144,
+        "updates": 4000,
+    }
+    """Larger networks and batches than for one measure, and as many episodes in all."""
     family: Dial = eqx.field(static=True, default_factory=Dial)
 
     @classmethod

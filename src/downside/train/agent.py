@@ -284,6 +284,7 @@ class Agent:
                 each.on_start(self)
             try:
                 for done, total in driver.chunks():
+                    self.targets = {}  # they belong to the policy before
                     if self._adaptation is not None and len(self.history) == 1:
                         self.history[0]["adapted"] = self._adaptation
                     bar.update(done, total, self.history[-1]["best"])
@@ -313,7 +314,9 @@ class Agent:
         check_timesteps(total_timesteps, self.settings)
         self.adapt(total_timesteps)
         self._driver.plan(check_timesteps(total_timesteps, self.settings))
-        yield from self._driver.chunks()
+        for progress in self._driver.chunks():
+            self.targets = {}
+            yield progress
 
     def fit_return_distribution(self) -> None:
         """Learns the return distribution of the final policy, which stays as it is.

@@ -477,7 +477,7 @@
     const rows = [[curve.dial ? "set to" : "trained for", one.risk], [curve.start, around(one.start, one.start_low, one.start_high)], [curve.end, around(one.end, one.end_low, one.end_high)]];
     rows.push(["own value", around(one.own, one.own_low, one.own_high)]);
     if (one.optimum !== null) rows.push(["best possible", say(one.optimum)], ["short of it", say(one.gap)]);
-    rows.push(["own value of each seed", one.seeds.own.map(say).join(", ")], ["shown below: seed", String(one.seed)]);
+    if (one.seeds.own.length > 1) rows.push(["own value of each seed", one.seeds.own.map(say).join(", ")], ["shown below: seed", String(one.seed)]);
     rows.push(["episodes", `${section.evaluationEpisodes.toLocaleString("en")}, ${section.tailEpisodes.toLocaleString("en")} in the tail`]);
     if (one.note) rows.push(["mark", one.note]);
     const deeds = section.episodes[0].steps.map((step) => step.do).filter(Boolean);
