@@ -34,4 +34,5 @@ def test_it_trains_acts_and_is_evaluated(name, parameters):
     assert env.action_space.contains(action)
     evaluation = ds.evaluate(agent, episodes=10, seed=1)
     # Nobody wins more than 1.5 in any of them but CartPole, where a step pays 1.
-    assert evaluation.value("cvar(0.2)") <= evaluation.mean <= (200 if "Cart" in name else 1.5)
+    assert evaluation.mean <= (200 if "Cart" in name else 1.5)
+    assert evaluation.value("cvar(0.2)") <= evaluation.mean + 1e-4  # all may be the same

@@ -5,6 +5,7 @@ import re
 import sys
 import types
 from pathlib import Path
+from typing import Any
 
 import gymnasium as gym
 import jax
@@ -144,7 +145,8 @@ def test_agents_learn_and_are_evaluated_in_them(tmp_path):
 def test_the_callbacks_on_the_page_do_what_it_says(monkeypatch, tmp_path):
     """With stand-ins for Optuna, Weights & Biases and MLflow, which are no dependencies."""
     log = []
-    optuna, wandb, mlflow = (types.ModuleType(name) for name in ("optuna", "wandb", "mlflow"))
+    modules: list[Any] = [types.ModuleType(name) for name in ("optuna", "wandb", "mlflow")]
+    optuna, wandb, mlflow = modules
 
     class TrialPruned(Exception):  # noqa: N818
         pass
@@ -191,10 +193,7 @@ def test_the_callbacks_on_the_page_do_what_it_says(monkeypatch, tmp_path):
     wandb.init = lambda **_: Run()
     mlflow.log_params = lambda values: log.append(("params", len(values)))
     mlflow.log_metrics = lambda values, step: log.append(("mlflow", step))
-    mlflow.start_run = lambda **_: types.SimpleNamespace(
-        __enter__=lambda *_: None, __exit__=lambda *_: None
-    )
-    for module in (optuna, wandb, mlflow):
+    for module in modules:
         monkeypatch.setitem(sys.modules, module.__name__, module)
     monkeypatch.chdir(tmp_path)
     blocks = re.findall(r"^```py\n(.*?)^```", PAGE.read_text(), re.MULTILINE | re.DOTALL)
