@@ -267,6 +267,21 @@ def test_the_vector_environment_repeats_itself_with_a_seed_and_takes_continuous_
     assert make_jax(env) is env.core
 
 
+def test_episodes_that_are_truncated_are_not_bounded():
+    class Truncated(Walk):
+        def step(self, state, action, noise):
+            after, reward, over = super().step(state, action, noise)
+            ended = after.time == self.horizon
+            return after, reward, over & ~ended, ended
+
+    env = ds.Simulator(Truncated())
+    assert not env.bounded
+    assert ds.Simulator(Walk()).bounded
+    played = [env.reset(key(seed))[0] for seed in range(2)]
+    step = env.step(key(), played[0], 1)
+    assert not step.truncated
+
+
 # --- where it comes from ------------------------------------------------------------------------
 
 
@@ -350,6 +365,11 @@ def not_a_number(self, state, action, noise):
     return after, np.where(over, np.nan, reward), over
 
 
+def large_numbers(self, state, action, noise):
+    after, reward, over = Reversion.step(self, state, action, noise)
+    return {**after, "time": after["time"] + 2**32}, reward, over
+
+
 def other_keys(self, state, action, noise):
     after, reward, over = Reversion.step(self, state, action, noise)
     return {"price": after["price"]}, reward, over
@@ -367,6 +387,14 @@ WRONG = [
     ({"step": numbers_for_flags}, "`terminated` as booleans"),
     ({"step": not_a_number}, "finite rewards"),
     ({"step": other_keys}, "what the first one was built of"),
+    ({"step": large_numbers}, "must fit into 32 bits"),
+    (
+        {
+            "observation_names": None,
+            "observe": lambda self, state: np.where(state["time"] == 10, np.inf, 0.0),
+        },
+        "also after the last step",
+    ),
     ({"horizon": 2.5}, "`horizon` of Broken must be a whole number"),
     ({"noise": "gauss"}, "define `sample_noise"),
     ({"sample_noise": lambda self, rng, count: rng.random(count)}, "both `noise` and"),

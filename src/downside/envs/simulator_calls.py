@@ -39,7 +39,7 @@ class SimulatorCalls:
         self.declared: Any = None
         """The kind and the shape of each part of the noise, if it is declared."""
         self.truncates = False
-        """Whether episodes were seen to be truncated."""
+        """Whether `step` says when an episode is truncated."""
 
     @property
     def real(self) -> list[int]:
@@ -126,6 +126,7 @@ class SimulatorCalls:
                 f"{call} must give a tuple (state, reward, terminated), or these and truncated, "
                 f"got {_short(result)}."
             )
+        self.truncates = self.truncates or len(result) == 4
         after = _checked(self.state.flatten, result[0], rows, call)
         reward = _checked(_REWARD.check, result[1], rows, call).astype(np.float64)
         flags = [

@@ -172,8 +172,7 @@ def check_simulator(calls: SimulatorCalls, seed: int = 0) -> None:
         arguments = ([x[alive] for x in state], action[alive])
         noises = None if noise is None else [x[alive] for x in noise]
         after, reward, terminated, truncated = _check_step(calls, *arguments, noises, time)
-        _check_finite(calls, reward)
-        calls.truncates = calls.truncates or bool(truncated.any())
+        _check_numbers(calls, reward, after)
         for whole, part in zip(state, after, strict=True):
             whole[alive] = part
         over[alive] = terminated | truncated
@@ -293,11 +292,24 @@ def _check_view(
     return result
 
 
-def _check_finite(calls: SimulatorCalls, reward: np.ndarray) -> None:
+def _check_numbers(calls: SimulatorCalls, reward: np.ndarray, state: list[np.ndarray]) -> None:
     if not np.isfinite(reward).all():
         raise SimulatorError(
             f"`step` of {calls.name} must give finite rewards, got {reward[~np.isfinite(reward)]}."
         )
+    observed = calls.observe(_copies(state))
+    if not np.isfinite(observed).all():
+        row = int(np.argmin(np.isfinite(observed).all(axis=1)))
+        raise SimulatorError(
+            f"`observe` of {calls.name} must give finite numbers, also after the last step, got "
+            f"{observed[row]}."
+        )
+    for leaf, array in zip(calls.state.leaves, state, strict=True):
+        if leaf.dtype.kind in "iu" and np.abs(array).max(initial=0) >= 2**31:
+            raise SimulatorError(
+                f"`{leaf.path}` of {calls.name} must fit into 32 bits, got {array.max()}. Count "
+                "from the start of the episode, or use real numbers."
+            )
 
 
 def _own_generator(calls: SimulatorCalls) -> str:
