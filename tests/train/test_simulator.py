@@ -131,3 +131,11 @@ def test_pgsrm_tries_actions_that_stand_for_no_points():
 
     agent = ds.PGSRM(ds.Simulator(Numbered()), risk="cvar(0.5)", **PATHWISE).learn()
     assert np.isfinite(agent.history[-1]["value"])
+
+
+def test_pgsrm_has_shorter_runs_on_a_simulator():
+    assert ds.PGSRM(SIMULATOR, risk="mean").settings.updates == 6000  # three steps cost little
+    longer = type("Longer", (Market,), {"horizon": 30})()
+    settings = ds.PGSRM(ds.Simulator(longer), risk="mean").settings
+    assert (settings.batch_size, settings.updates) == (2048, 2604)
+    assert ds.PGSRM(ds.Simulator(longer), risk="mean", updates=7).settings.updates == 7

@@ -168,6 +168,8 @@ class Agent:
         algorithm = self.algorithm_class
         if jax_env is not None:
             kind = self.jax_backend
+            if self.preset == "default":
+                changes = {**kind.defaults_for(jax_env), **changes}
             if jax_env.default_gamma is not None:
                 changes = {"gamma": jax_env.default_gamma, **changes}
             settings = resolve(
@@ -177,8 +179,8 @@ class Agent:
         if self.gym_backend is None:
             raise ValueError(
                 f"`env` must be written in JAX for {self.name}, which differentiates simulated "
-                f"episodes; got {self.env_spec}. Write the problem as an AbstractJaxEnv (docs: "
-                "Your own environment), or use ds.QRSRM."
+                f"episodes, or be a ds.Simulator; got {self.env_spec}. Write the problem in JAX or "
+                "in NumPy (docs: Which door?), or use ds.QRSRM."
             )
         settings = resolve(algorithm, GymnasiumSettings, self.preset, changes, _count(env), network)
         assert isinstance(settings, GymnasiumSettings)

@@ -1,6 +1,7 @@
 """Training and playing in an environment written in JAX."""
 
 import abc
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import equinox as eqx
@@ -41,6 +42,12 @@ class AbstractJaxBackend(abc.ABC):
     def __init__(self, env: AbstractJaxEnv):
         self.env = self.jax_env = env
         self.num_actions = env.num_actions
+
+    @classmethod
+    def defaults_for(cls, env: AbstractJaxEnv) -> Mapping[str, Any]:
+        """Settings whose defaults are others in this environment."""
+        del env
+        return {}
 
     @classmethod
     def complete(cls, settings: Any, env: AbstractJaxEnv) -> Any:

@@ -1,6 +1,7 @@
 """PG-SRM in an environment written in JAX."""
 
 import dataclasses
+from collections.abc import Mapping
 from typing import Any
 
 import equinox as eqx
@@ -15,7 +16,7 @@ from downside.agents.actor import ActionHead, Clock
 from downside.agents.algorithm import AbstractAlgorithm, AbstractDialAlgorithm
 from downside.agents.networks import MakeTrunk
 from downside.agents.settings import PathwiseSettings
-from downside.envs import AbstractJaxEnv, Memory
+from downside.envs import AbstractJaxEnv, Memory, Simulator
 from downside.envs.actions import check_box
 from downside.envs.env_spec import EnvSpec
 from downside.envs.faults import named_faults
@@ -26,6 +27,9 @@ from downside.train.pathwise_program import PathwiseSpec, PathwiseState, simulat
 
 _RANDOM_EPISODES = 256
 """Random episodes in which a clock is looked for, and derivatives are checked."""
+_SIMULATED_STEPS, _SHORT, _NO_HORIZON = 160_000_000, 15, 100
+"""Steps of a run in a simulator: about four minutes of one core. Episodes of up to so many steps
+are short; if there is no horizon, they are taken to be so long."""
 _COARSEST_DISCOUNT = 0.9995
 """With a discount factor up to this, the discount so far tells the time step."""
 
@@ -41,6 +45,16 @@ class PathwiseBackend(AbstractJaxBackend):
         if isinstance(space, gym.spaces.Box):
             check_box(space, type(env).__name__)
         super().__init__(env)
+
+    @classmethod
+    def defaults_for(cls, env: AbstractJaxEnv) -> Mapping[str, Any]:
+        """In a simulator in NumPy, whose steps cost more: a run of a few minutes."""
+        if not isinstance(env, Simulator):
+            return {}
+        horizon = env.horizon or _NO_HORIZON
+        batch = 4096 if horizon <= _SHORT else 2048
+        updates = int(np.clip(_SIMULATED_STEPS / (batch * horizon), 1000, 6000))
+        return {"batch_size": batch, "updates": updates}
 
     @classmethod
     def complete(cls, settings: PathwiseSettings, env: AbstractJaxEnv) -> PathwiseSettings:
