@@ -83,8 +83,16 @@ def make_folder(folder: str | Path) -> None:
         missing.append(folder)
         folder = folder.parent
     for new in reversed(missing):
-        new.mkdir(exist_ok=True)
-        sync_folder(new.parent)
+        try:
+            new.mkdir(exist_ok=True)
+            sync_folder(new.parent)
+        except OSError as error:
+            there = isinstance(error, FileExistsError)
+            reason = "there is a file of that name" if there else error.strerror or str(error)
+            raise OSError(
+                error.errno,
+                f"The folder {new} could not be made: {reason}. Take another place",
+            ) from error
 
 
 def sync_folder(folder: str | Path) -> None:

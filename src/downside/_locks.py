@@ -115,7 +115,14 @@ def _acquire(folder: Path, required: bool) -> int | None:
     while True:
         if fcntl is None:
             return _without_locks(folder, "this system has none", required)
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+        try:  # not through a link, whose file would be emptied
+            descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o644)
+        except OSError as error:
+            if path.is_symlink() or path.is_dir():
+                raise OSError(
+                    error.errno, f"{path} must be a file, got a link or a folder. Remove it."
+                ) from error
+            raise
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:

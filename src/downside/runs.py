@@ -13,9 +13,9 @@ evaluation.json that of the returns, so that a damaged file is noticed.
 import contextlib
 import dataclasses
 import importlib.metadata
-import math
 import re
 import shutil
+import sys
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -37,7 +37,7 @@ from downside.evaluation import Evaluation, evaluate
 from downside.risk import AbstractSpectralRisk, Dial, as_risk
 from downside.train import Agent, Checkpoints, DivergenceError, EnvironmentFaultError, load
 from downside.train.log import LINES, read_lines
-from downside.train.monitor import saved_at, saved_in
+from downside.train.monitor import saved_at, saved_in, set_aside
 
 EVALUATION_SEED = 1_000_000
 """The seed of the episodes that run 0 is evaluated in; see `evaluation_seed`."""
@@ -277,6 +277,9 @@ def value_run(
     evaluation = evaluate(agent, episodes=episodes, seed=seed)
     summary = evaluation.summary(_distinct([agent.risk, *map(as_risk, risks), *_ALWAYS]))
     with lock(folder):
+        for path in (folder / EVALUATION, folder / _RETURNS):
+            if path.is_dir() and not path.is_symlink():  # which no file can replace
+                set_aside(path)
         (folder / EVALUATION).unlink(missing_ok=True)  # it belongs to other returns
         with atomic_write(folder / _RETURNS) as temporary:
             np.save(temporary, evaluation.returns, allow_pickle=False)
@@ -319,8 +322,8 @@ def _read_evaluation(folder: Path) -> dict[str, Any]:
             raise DamagedFileError(f"{path} does not say `{name}`; it is not whole.")
     for row in about["values"]:
         numbers = [row.get(name) for name in ("value", "low", "high")] if _is_row(row) else [None]
-        if not all(isinstance(number, int | float) for number in numbers):
-            raise DamagedFileError(f"{path} has a value that is none: {str(row)[:80]}.")
+        if not all(map(_is_number, numbers)):
+            raise DamagedFileError(f"{path} has a value that is none: {repr(row)[:80]}.")
     check_regular(returns)
     digest = about.get("returns_sha256")
     if digest is not None and digest != file_digest(returns):
@@ -414,7 +417,14 @@ def _simulated_steps(folder: Path) -> int:
     logs = sorted(folder.glob(f"log_*/{LINES}"), key=lambda path: path.stat().st_mtime)
     lines = read_lines(logs[-1]) if logs else {}
     steps = lines[max(lines)].get("simulated_steps", 0) if lines else 0
-    return int(steps) if isinstance(steps, int | float) and math.isfinite(steps) else 0
+    return int(steps) if _is_number(steps) else 0
+
+
+def _is_number(value: Any) -> bool:
+    """Whether a value of a JSON file is a finite number that a float holds."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return False
+    return abs(value) <= sys.float_info.max
 
 
 def run_info(folder: str | Path) -> RunInfo:

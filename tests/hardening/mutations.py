@@ -163,7 +163,11 @@ def read_parts(path):
 
 def write_signed(path, about, arrays):
     """Writes a checkpoint with a digest that fits, whatever is in it."""
-    text = json.dumps(about)
+    write_text(path, json.dumps(about), arrays)
+
+
+def write_text(path, text, arrays):
+    """The same with any text in place of the header."""
     arrays = {name: np.ascontiguousarray(a).reshape(a.shape) for name, a in arrays.items()}
     metadata = {"format": "downside", "about": text, "sha256": checkpoint._digest(arrays, text)}
     safetensors.numpy.save_file(arrays, path, metadata=metadata)

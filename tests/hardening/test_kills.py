@@ -22,7 +22,15 @@ from downside.train.monitor import saved_in
 from ..studies.tiny import ROOT, SPEED
 from ..train.tiny import TWO, make, same
 from .faults import debris
-from .victim import EPISODES, GYM_STEPS, STEPS, gymnasium_agent, small_study
+from .victim import (
+    ACTOR_STEPS,
+    EPISODES,
+    GYM_STEPS,
+    STEPS,
+    actor_agent,
+    gymnasium_agent,
+    small_study,
+)
 
 CACHE = {
     "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
@@ -104,13 +112,13 @@ def check_log(folder, agent):
 # --- training in JAX --------------------------------------------------------------------------
 
 
-def kill_jax(tmp_path, kills, draws):
-    whole = make().learn(STEPS)
-    train_run(make(), tmp_path / "whole", total_timesteps=STEPS, episodes=EPISODES)
+def kill_jax(tmp_path, kills, draws, kind="jax", make_agent=make, steps=STEPS):
+    whole = make_agent().learn(steps)
+    train_run(make_agent(), tmp_path / "whole", total_timesteps=steps, episodes=EPISODES)
     returns, total, number = run_returns(tmp_path / "whole").returns, 0, 0
     while total < kills:
-        folder = tmp_path / f"jax-{number}"
-        total += under_fire("jax", folder, kills - total, draws)
+        folder = tmp_path / f"{kind}-{number}"
+        total += under_fire(kind, folder, kills - total, draws)
         number += 1
         agent = ds.load(folder)
         assert same(agent, whole)
@@ -119,6 +127,10 @@ def kill_jax(tmp_path, kills, draws):
         assert run_info(folder).status == "finished"
         assert debris(folder) == []
     return total
+
+
+def kill_actors(tmp_path, kills, draws):
+    return kill_jax(tmp_path, kills, draws, "actor", actor_agent, ACTOR_STEPS)
 
 
 # --- training in Gymnasium --------------------------------------------------------------------
@@ -205,11 +217,16 @@ def test_killed_once_or_twice_training_in_jax_goes_on_as_if_nothing_had_happened
     assert kill_jax(tmp_path, 1, random.Random(1)) == 1
 
 
+def test_killed_once_pg_srm_goes_on_as_if_nothing_had_happened(tmp_path):
+    assert kill_actors(tmp_path, 1, random.Random(3)) == 1
+
+
 KINDS = {
-    "JAX": (kill_jax, 30),
-    "Gymnasium": (kill_gymnasium, 25),
+    "JAX": (kill_jax, 20),
+    "PG-SRM": (kill_actors, 20),
+    "Gymnasium": (kill_gymnasium, 20),
     "a study": (kill_studies, 15),
-    "a report": (kill_reports, 30),
+    "a report": (kill_reports, 25),
 }
 """A hundred kills in all."""
 

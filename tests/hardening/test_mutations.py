@@ -12,16 +12,29 @@ import downside as ds
 from downside.train.monitor import saved_in
 
 from ..train.tiny import CHUNK, SMALL, TWO, make, same
-from .mutations import Attempts, altered, altered_arrays, read_parts, scrambled, write_signed
+from .mutations import (
+    Attempts,
+    altered,
+    altered_arrays,
+    read_parts,
+    scrambled,
+    write_signed,
+    write_text,
+)
+from .victim import actor_agent
 
 CANARY = "import pathlib\npathlib.Path(__file__).with_suffix('.sang').touch()\n"
 
 
 @pytest.fixture(scope="module")
 def files(tmp_path_factory):
-    """A checkpoint of a run in JAX, and one in Gymnasium."""
+    """A checkpoint of a run in JAX, one in Gymnasium, and one of PG-SRM."""
     folder = tmp_path_factory.mktemp("checkpoints")
-    agents = [make().learn(TWO), ds.QRSRM("CartPole-v1", risk="cvar(0.5)", **SMALL).learn(50)]
+    agents = [
+        make().learn(TWO),
+        ds.QRSRM("CartPole-v1", risk="cvar(0.5)", **SMALL).learn(50),
+        actor_agent().learn(96),
+    ]
     return [agent.save(folder / str(number)) for number, agent in enumerate(agents)]
 
 
@@ -128,6 +141,18 @@ HOSTILE = [
     (0, ("env", "parameters", "sigma"), [0] * 200_000, "must have at most 100,000 parts"),
     (0, ("env", "id"), "canary:Id-v0", r"Nothing is imported because a file says so: .*--import"),
     (0, ("env", "id"), "Nowhere-v0", "is not registered here. Import the module"),
+    (2, ("settings", "step_networks"), 2**31, "`settings.step_networks` must be a whole number"),
+    (2, ("settings", "step_networks"), 0, "It belongs to other settings|another environment or"),
+    (2, ("settings", "step_networks"), "x", "cannot be made again: .*step_networks"),
+    (2, ("settings", "batch_size"), 1, "cannot be made again: .*batch_size"),
+    (2, ("settings", "hidden_sizes"), [2**20] * 64, "It belongs to another environment or other"),
+    (2, ("settings", "total_timesteps"), -1, "cannot be made again: .*total_timesteps"),
+    (2, ("settings", "updates"), None, "cannot be made again: .*updates"),
+    (2, ("settings", "max_grad_norm"), float("inf"), "`settings.max_grad_norm` must be a finite"),
+    (2, ("settings", "averaging"), 2.0, r"cannot be made again: .*averaging"),
+    (2, ("env", "parameters", "periods"), 10**12, "must be at most 10,000,000"),
+    (2, ("agent",), "QRSRM", "cannot be made again"),
+    (2, ("risk",), "cvar(1)", "(?s)."),
 ]
 
 
@@ -146,6 +171,23 @@ def test_a_header_that_lies_is_refused_before_anything_is_built(
         ds.load(path)
     Attempts().load(path, message)
     assert not canary.exists()
+
+
+def test_a_description_that_no_parser_survives_is_refused(files, tmp_path):
+    _, arrays = read_parts(files[0])
+    path = tmp_path / "agent.safetensors"
+    for text, message in (
+        ("[" * 400_000, "is no JSON"),
+        ('{"a":' * 100_000 + "1" + "}" * 100_000, "is no JSON"),
+        ("[" * 600_000, "more parts than any checkpoint"),
+        ("9" * 10_000, "is no JSON"),
+        ('{"schema": 1e400}', "does not say which schema it has, got inf"),
+        ('{"schema": ' + "9" * 4_000 + "}", "has schema 9999"),
+        ("", "is no JSON"),
+    ):
+        write_text(path, text, arrays)
+        with pytest.raises(ds.CheckpointError, match=message):
+            ds.load(path)
 
 
 @pytest.mark.parametrize("number", [0, 1])
@@ -189,7 +231,13 @@ def as_zeros(path):
 
 @pytest.mark.parametrize(
     ("unreadable", "message"),
-    [(as_pipe, "got a pipe"), (as_device, "got a device"), (as_zeros, "no whole safetensors")],
+    [
+        (as_pipe, "got a pipe"),
+        (as_device, "got a device"),
+        (as_zeros, "no whole safetensors"),
+        (as_nothing, "is a link that leads to no file"),
+        (as_loop, "is a link that leads to no file"),
+    ],
 )
 def test_only_a_regular_file_is_read(tmp_path, unreadable, message):
     path = tmp_path / "agent.safetensors"

@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -85,16 +86,92 @@ def test_a_damaged_run_is_reported_and_made_again(copied, inline, kind, capfd): 
         with pytest.raises(ValueError, match=reason):
             run_returns(own)
         assert run_info(own).status == "damaged"
-    if kind == "evaluation.json a folder":
-        (own / "evaluation.json").rmdir()  # nobody but the user removes a folder
     result = ds.sweep(study(**TWO_RISKS), folder=copied, progress_bar=True)
     assert inline.submitted == [first.key]
     assert not result.failed
     np.testing.assert_array_equal(np.load(own / "returns.npy"), before)
     said = " ".join(capfd.readouterr().err.split())
-    if reason is not None and kind != "evaluation.json a folder":
+    if kind == "evaluation.json a folder":
+        assert (own / "evaluation.json.aside-1").is_dir()  # nobody but the user removes a folder
+    elif reason is not None:
         assert "again" in said
         assert "digest" in said or "no JSON" in said
+
+
+def as_file(folder):
+    shutil.rmtree(folder)
+    folder.write_text("")
+
+
+def error_as_folder(folder):
+    (folder / "evaluation.json").unlink()
+    (folder / "error.txt").mkdir()
+
+
+def lock_as_link(folder):
+    (folder / "evaluation.json").unlink()
+    (folder.parent / "precious").write_text("of the user")
+    (folder / ".lock").symlink_to(folder.parent / "precious")
+
+
+@pytest.mark.parametrize(
+    ("damage", "reason"),
+    [
+        (as_file, "could not be made: there is a file of that name"),
+        (error_as_folder, r"error.txt must be a regular file, got a folder"),
+        (lock_as_link, r"\.lock must be a file, got a link or a folder"),
+    ],
+)
+def test_what_cannot_be_made_again_is_named_and_the_others_go_on(
+    copied,  # noqa: F811
+    inline,  # noqa: F811
+    damage,
+    reason,
+):
+    first, second = read_study(study(**TWO_RISKS)).runs[:2]
+    damage(copied / first.name)
+    (copied / second.name / "evaluation.json").unlink()
+    result = ds.sweep(study(**TWO_RISKS), folder=copied)
+    (error,) = result.failed.values()
+    assert re.search(reason, error)
+    assert [group.finished for group in result.groups] == [1, 2]
+    if damage is lock_as_link:
+        assert (copied / "precious").read_text() == "of the user"
+
+
+def test_a_pipe_for_a_log_blocks_nobody(copied, inline):  # noqa: F811
+    own = copied / read_study(study(**TWO_RISKS)).runs[0].name
+    (own / "evaluation.json").unlink()
+    for path in (own / "attempts.jsonl", own / "log_1" / "progress.jsonl"):
+        path.unlink()
+        os.mkfifo(path)
+    assert not ds.sweep(study(**TWO_RISKS), folder=copied).failed
+
+
+def unsigned(path, change):
+    """Changes a JSON file and drops its digest, as an older version wrote it."""
+    about = json.loads(path.read_text())
+    del about["sha256"]
+    change(about)
+    path.write_text(json.dumps(about))
+
+
+@pytest.mark.parametrize("value", [10**400, True, None, "x", float("nan"), float("inf")])
+def test_values_that_are_no_numbers_are_damage(copied, value, capsys):  # noqa: F811
+    own = copied / read_study(study(**TWO_RISKS)).runs[0].name
+    unsigned(own / "evaluation.json", lambda about: about["values"][0].update(value=value))
+    assert "has a value that is none" in str(run_info(own).problem)
+    cli.main(["runs", str(copied)])
+    assert "damaged" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    "line", ['{"timesteps": Infinity}', '{"timesteps": 5, "simulated_steps": 1' + "0" * 400 + "}"]
+)
+def test_a_line_of_the_log_that_says_nothing_is_passed_over(copied, line):  # noqa: F811
+    own = copied / read_study(study(**TWO_RISKS)).runs[0].name
+    (own / "log_1" / "progress.jsonl").write_text(line + "\n")
+    assert run_info(own).simulated_steps == 0
 
 
 def test_a_folder_that_is_deleted_while_its_run_trains_is_whole_in_the_end(

@@ -15,7 +15,7 @@ from downside import _locks, cli
 from downside._locks import LOCK, FolderLockedError, lock
 from downside.runs import keep_run, train_run, value_run
 
-from ..studies.tiny import as_toml, study
+from ..studies.tiny import SPEED, as_toml, study
 from ..test_cli import ENV, SMALL
 from ..train.tiny import TWO, make, same
 
@@ -168,7 +168,13 @@ def both(*commands, cwd):
     program = [sys.executable, "-m", "downside.cli"]
     started = [
         subprocess.Popen(
-            [*program, *command], cwd=cwd, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+            [*program, *command],
+            cwd=cwd,
+            # Compiled as in this process: only then are runs equal bit for bit.
+            env={**os.environ, **SPEED},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
         )
         for command in commands
     ]

@@ -12,6 +12,7 @@ import sys
 from pathlib import Path
 
 import downside as ds
+from downside.envs import MeanReversion
 from downside.reporting import make_section
 from downside.runs import is_valued, resume_run, train_run
 from downside.train.monitor import saved_in
@@ -22,6 +23,8 @@ from .faults import FaultyFiles
 
 STEPS = 12 * CHUNK
 GYM_STEPS = 300
+ACTOR_UPDATES, ACTOR_STEPS = 24, 24 * 16 * 3
+"""Updates of PG-SRM, and the steps of their episodes."""
 EPISODES = 20
 
 
@@ -40,6 +43,20 @@ class Tell(ds.Callback):
 def gymnasium_agent() -> ds.Agent:
     """A run in a Gymnasium environment; an outer step after every 25 steps of one environment."""
     return ds.QRSRM("CartPole-v1", risk="cvar(0.5)", seed=0, num_envs=1, **SMALL)
+
+
+def actor_agent() -> ds.Agent:
+    """PG-SRM, on three periods with continuous trades; an outer step after every two updates."""
+    return ds.PGSRM(
+        MeanReversion(periods=3, continuous=True),
+        risk="cvar(0.5)",
+        seed=0,
+        hidden_sizes=(4,),
+        batch_size=16,
+        outer_interval=2,
+        outer_episodes=32,
+        updates=ACTOR_UPDATES,
+    )
 
 
 def train(folder: Path, make_agent, steps: int) -> None:
@@ -80,6 +97,8 @@ def main(kind: str, folder: Path, operation: int | None) -> None:
         tell("begun")
         if kind == "jax":
             train(folder, make, STEPS)
+        elif kind == "actor":
+            train(folder, actor_agent, ACTOR_STEPS)
         elif kind == "gymnasium":
             train(folder, gymnasium_agent, GYM_STEPS)
         elif kind == "study":

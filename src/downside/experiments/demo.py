@@ -50,10 +50,10 @@ def main(options: Options) -> bool:
     folder = options.results or run_folder(ENVIRONMENT, "qrsrm", agent.risk, seed)
     image = folder / "demo.png"
     _draw(agent, evaluation, plan, paper, image)
-    console.print(f"Trained in {seconds:.0f} s. Figure: {image}")
+    console.print(f"Trained in {seconds:.0f} s. Figure: {image}", markup=False)
     section = make_section(agent, label=f"{agent.name}, {RISK}", optimum=plan.value, checks=300)
     page = report(section, out=folder / "report.html")
-    console.print(f"Report, to be opened in a browser: {page}")
+    console.print(f"Report, to be opened in a browser: {page}", markup=False)
     return value > paper or options.quick
 
 

@@ -60,7 +60,7 @@ def _run(options: Options, preset: str) -> str:
     about = read_about(path.with_suffix(".json"))
     known = {spec.group_key, *about.get("kept_settings", ())}
     if path.exists() and about["settings"] in known and about["seeds"] == [spec.seed]:
-        console.print(f"{path} is there; delete it to train again.", highlight=False)
+        console.print(f"{path} is there; delete it to train again.", highlight=False, markup=False)
         return about["checks"]
     result = sweep(study, folder=options.storage(study.name), progress_bar=True)
     if result.failed:
@@ -95,7 +95,7 @@ def _run(options: Options, preset: str) -> str:
     write_rows(path, written)
     if not options.quick:
         page = _report(agent, preset, episode)
-        console.print(f"Written: {path}, and {page}", highlight=False)
+        console.print(f"Written: {path}, and {page}", highlight=False, markup=False)
     return checks.verdict
 
 

@@ -23,5 +23,5 @@ def main(options: Options) -> bool:
     in_repository = folder == Path("results") and PAGE.parent.is_dir()
     path = PAGE if in_repository else folder / PAGE.name
     write_text(path, Page(folder, path).text())
-    terminal().print(f"Written: {path}", highlight=False)
+    terminal().print(f"Written: {path}", highlight=False, markup=False)
     return True

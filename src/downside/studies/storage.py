@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from downside import _locks
+from downside._files import DamagedFileError, check_regular
 from downside.runs import evaluation_problem
 from downside.studies.spec import RunSpec
 from downside.train.monitor import saved_at, saved_in, set_aside
@@ -80,9 +81,13 @@ def set_all_aside(folder: Path) -> None:
 
 def failure(folder: Path) -> str | None:
     """The error of a failed run; None if it did not fail or runs again."""
+    path = folder / ERROR
     try:
-        text = (folder / ERROR).read_text(encoding="utf-8", errors="replace").strip()
-    except FileNotFoundError:
+        check_regular(path)
+        text = path.read_text(encoding="utf-8", errors="replace").strip()
+    except DamagedFileError as error:
+        return str(error)
+    except OSError:  # it is not there, or the folder is none
         return None
     return text or "It failed without a reason."
 
@@ -100,11 +105,12 @@ def note(folder: Path, event: str, why: str | None = None) -> None:
         "process": getpid(),
         **({} if why is None else {"why": why}),
     }
-    with (
-        contextlib.suppress(OSError),
-        (folder / _ATTEMPTS).open("a", encoding="utf-8") as file,
-    ):
-        file.write(json.dumps(line) + "\n")
+    path = folder / _ATTEMPTS
+    with contextlib.suppress(OSError, DamagedFileError):
+        if os.path.lexists(path):
+            check_regular(path)  # a pipe would block
+        with path.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(line) + "\n")
 
 
 def attempts(folder: Path) -> list[dict[str, Any]]:

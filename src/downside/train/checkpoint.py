@@ -7,6 +7,7 @@ in them, so that a damaged one is noticed.
 
 import hashlib
 import json
+import os
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -79,6 +80,8 @@ def write(path: str | Path, arrays: Mapping[str, np.ndarray], about: Mapping[str
 def read(path: str | Path) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
     """The arrays and what is said about them, or an error that says what is wrong with the file."""
     path = checkpoint_path(path)
+    if not path.exists() and os.path.lexists(path):
+        raise CheckpointError(f"{path} is a link that leads to no file.")
     if not path.exists():
         near = sorted(file.name for file in path.parent.glob(f"*{SUFFIX}"))[:5]
         there = f" In that folder there are: {', '.join(near)}." if near else ""

@@ -230,7 +230,7 @@ def read_lines(path: Path) -> dict[int, Record]:
         try:
             record = json.loads(line)
             lines[int(record["timesteps"])] = record
-        except (ValueError, TypeError, KeyError, RecursionError):
+        except (ValueError, TypeError, KeyError, OverflowError, RecursionError):
             continue
     return lines
 

@@ -2,6 +2,7 @@
 
 import contextlib
 import math
+import os
 import re
 import signal
 import sys
@@ -123,9 +124,9 @@ def saved_at(path: Path) -> int:
 
 
 def set_aside(path: Path) -> Path:
-    """Renames a checkpoint so that it counts no longer; nothing is deleted."""
+    """Renames a file so that it counts no longer; nothing is deleted."""
     number = 1
-    while (aside := path.with_name(f"{path.name}.aside-{number}")).exists():
+    while os.path.lexists(aside := path.with_name(f"{path.name}.aside-{number}")):
         number += 1
     return path.rename(aside)
 
