@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 WORKERS ?= 2
 
-.PHONY: demo test test-long lint format types unit docs bench bench-update bench-gymnasium bench-overhead bench-actors peers-lander clean
+.PHONY: demo test second-python test-second test-long lint format types unit docs bench bench-update bench-gymnasium bench-overhead bench-actors peers-lander clean
 
 demo: .venv/.installed
 	$(BIN)/downside reproduce example1
@@ -24,6 +24,22 @@ types: .venv/.installed-dev
 
 unit: .venv/.installed-dev
 	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m "not long"
+
+# A fast part of the tests on another Python, with the newest JAX that it has, from the built wheel.
+SECOND ?= $(firstword $(wildcard $(HOME)/.pyenv/versions/3.13*/bin/python) $(shell command -v python3.13 python3.12) \
+	$(wildcard $(HOME)/.pyenv/versions/3.12*/bin/python))
+SECOND_TESTS := tests/risk/test_measures.py tests/risk/test_parsing.py tests/ops tests/test_decompose.py
+
+second-python:
+	@echo $(SECOND)
+
+test-second:
+	@test -n "$(SECOND)" || { echo "There is no second Python (3.12 or 3.13); pass SECOND=."; exit 1; }
+	$(SECOND) -m venv build/second
+	build/second/bin/python -m pip install --quiet --disable-pip-version-check --no-compile . \
+		'pytest>=9,<10' 'hypothesis>=6.130,<7' 'beartype>=0.22,<0.24' 'scipy>=1.15,<2'
+	build/second/bin/python -c 'import jax, sys; print("Python", sys.version.split()[0], "with jax", jax.__version__)'
+	build/second/bin/python -m pytest -q $(SECOND_TESTS)
 
 test-long: .venv/.installed-dev
 	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m long

@@ -375,3 +375,85 @@ def test_an_agent_that_is_not_there_is_named(my_module, capsys, agent, message):
         cli.main(["train", *ENV, "--agent", agent, "--risk", "mean"])
     assert stop.value.code == 1
     assert message in capsys.readouterr().err
+
+
+# --- lists, and places that cannot be written ---------------------------------------------------
+
+
+@pytest.fixture
+def some_runs(tmp_path, monkeypatch):
+    """A finished run, one that was killed before its first checkpoint, and one that is at it."""
+    from downside.runs import train_run
+
+    from .train.tiny import TWO, make
+
+    monkeypatch.chdir(tmp_path)
+    for name in ("done", "killed", "at-it"):
+        folder = tmp_path / "runs" / f"MeanReversion-v0__qrsrm__{name}-and-a-name-of-some-length__0"
+        train_run(make(), folder, total_timesteps=TWO, episodes=20)
+        if name != "done":
+            for path in (folder / "evaluation.json", *folder.glob("checkpoint-*")):
+                path.unlink()
+    return folder
+
+
+def test_a_run_without_a_checkpoint_is_running_or_says_so(some_runs, capsys):
+    from downside._locks import lock
+
+    with lock(some_runs):
+        cli.main(["runs", "--json"])
+    rows = json.loads(capsys.readouterr().out)
+    names = {row["folder"].rpartition("__qrsrm__")[2][:4]: row["status"] for row in rows}
+    assert names == {"done": "finished", "kill": "no checkpoint", "at-i": "running"}
+    cli.main(["runs", "--json"])
+    statuses = [row["status"] for row in json.loads(capsys.readouterr().out)]
+    assert sorted(statuses) == ["finished", "no checkpoint", "no checkpoint"]
+
+
+@pytest.mark.parametrize("width", [60, 80, 200])
+def test_runs_are_listed_without_breaking_names(some_runs, capsys, monkeypatch, width):
+    import rich.console
+
+    monkeypatch.setenv("COLUMNS", str(width))
+    monkeypatch.setattr(rich.console.Console, "is_terminal", True)
+    cli.main(["runs"])
+    plain = re.sub(r"\x1b\[[0-9;]*m", "", capsys.readouterr().out)
+    lines = [line.strip() for line in plain.splitlines()]
+    names = [line.split()[0] for line in lines if line.startswith("runs/")]
+    assert names == [f"runs/{path.name}" for path in sorted(some_runs.parent.iterdir())]
+    if width == 200:
+        assert lines[1].split()[:2] == ["run", "status"]
+    else:  # what there is to say of it is on the next line
+        assert re.match(r"finished  64 \+ [\d,]+ steps  \S+ \(\S+ to \S+\)", "\n".join(lines[3:4]))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["train", *ENV, "--risk", "mean", *SMALL, "--out"], "could not be made: there is a file"),
+        (["solve", "downside/AmericanPut-v0", "--risk", "mean", "--out"], "could not be made: the"),
+        (["report", "agent", "--out"], "could not be made: there is a file of that name"),
+        (["explain", "agent", "--out"], "could not be made: there is a file of that name"),
+        (["frontier", *ENV, "--points", "2", *SMALL, "--out"], "could not be made: there is a"),
+    ],
+)
+def test_a_place_that_cannot_be_written_is_named_before_the_work(
+    tmp_path, monkeypatch, capsys, arguments, message
+):
+    from .train.tiny import CHUNK, make
+
+    def work(*_, **__):
+        raise AssertionError("it has begun to work")
+
+    monkeypatch.chdir(tmp_path)
+    if arguments[1] == "agent":
+        make().learn(CHUNK).save("agent")
+    for place in ("downside.solve", "downside.evaluate", "downside.explain", "downside.frontier"):
+        monkeypatch.setattr(place, work)
+    monkeypatch.setattr("downside.reporting.sections.make_section", work)
+    monkeypatch.setattr("downside.train.agent.Agent.learn", work)
+    (tmp_path / "file").write_text("")
+    with pytest.raises(SystemExit) as stop:
+        cli.main([*arguments, "file/below.html"])
+    assert stop.value.code == 1
+    assert message in capsys.readouterr().err

@@ -1,6 +1,7 @@
 """Files that are there whole or not at all: atomic writes, JSON with a digest, careful reads."""
 
 import contextlib
+import errno
 import hashlib
 import json
 import os
@@ -73,6 +74,22 @@ def write_text(path: str | Path, text: str) -> None:
 def write_json(path: str | Path, data: Mapping[str, Any]) -> None:
     """Writes a JSON object atomically, with a digest of itself; `read_json` checks it."""
     write_text(path, json.dumps({**data, "sha256": _digest(data)}, indent=2) + "\n")
+
+
+def check_writable(path: str | Path) -> None:
+    """An error now, before the work, if a file could not be written; makes its folder."""
+    path = Path(path)
+    try:
+        make_folder(path.parent)
+        if path.is_dir():
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+        handle, name = tempfile.mkstemp(
+            dir=path.parent, prefix=_prefix(), suffix=f"-{path.name[-_MAX_NAME:]}"
+        )
+        os.close(handle)
+        os.unlink(name)
+    except OSError as error:
+        raise _named(error, path) from error
 
 
 def make_folder(folder: str | Path) -> None:

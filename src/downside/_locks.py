@@ -18,7 +18,7 @@ import warnings
 from collections.abc import Iterator
 from pathlib import Path
 
-from downside._files import is_alive, make_folder, remove_debris
+from downside._files import check_regular, is_alive, make_folder, remove_debris
 
 try:
     import fcntl
@@ -185,6 +185,21 @@ def _holder() -> str:
             "command": shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]])[:500],
         }
     )
+
+
+def is_being_written(folder: str | Path) -> bool:
+    """Whether a process holds the lock of a folder, as far as its lock file says.
+
+    The lock itself is not touched: to try it would be to hold it for a moment.
+    """
+    path = Path(folder) / LOCK
+    try:
+        check_regular(path)
+        holder = json.loads(path.read_text(encoding="utf-8", errors="replace"))
+        process, host = int(holder["process"]), str(holder["host"])
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        return False
+    return host != socket.gethostname() or is_alive(process)
 
 
 def _describe(folder: Path, text: str) -> str:

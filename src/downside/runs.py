@@ -31,7 +31,7 @@ from downside._files import (
     read_json,
     write_json,
 )
-from downside._locks import lock
+from downside._locks import is_being_written, lock
 from downside.envs.registry import import_environment
 from downside.evaluation import Evaluation, evaluate
 from downside.risk import AbstractSpectralRisk, Dial, as_risk
@@ -77,7 +77,8 @@ class RunInfo:
     total_timesteps: int
     """Environment steps at the end."""
     status: str
-    """finished, unfinished (it can be resumed), empty (no checkpoint yet), or damaged."""
+    """finished; running (a process writes it); unfinished (it can be resumed); no checkpoint (it
+    ended before the first one, and begins anew when it is trained again); or damaged."""
     value: float | None = None
     """The risk measure's value in fresh episodes, of a finished run."""
     low: float | None = None
@@ -452,7 +453,12 @@ def run_info(folder: str | Path) -> RunInfo:
     problem = evaluation_problem(folder)
     values = _read_evaluation(folder)["values"] if problem is None else []
     value = next((row for row in values if row["risk"] == about["risk"]), {})
-    status = "finished" if values else "unfinished" if saved else "empty"
+    if values:
+        status = "finished"
+    elif is_being_written(folder):
+        status, problem = "running", None
+    else:
+        status = "unfinished" if saved else "no checkpoint"
     return RunInfo(
         folder=str(folder),
         agent=about["agent"],

@@ -352,7 +352,7 @@ def run(count, *, quantiles=False, **changes) -> Any:
     )
     size = SIZE + 2
     normalisation = Normalisation(
-        jnp.full(size, 0.1), jnp.full(size, 2.0), jnp.array(0.5), jnp.array(3.0)
+        jnp.full(size, 0.1), jnp.full(size, 2.0), jnp.array(0.5), jnp.array(3.0), jnp.array(3.0)
     )
     state = learner.init(jax.random.key(0), size, normalisation)
     batch, unit = random_batch(), jnp.array(3.0)

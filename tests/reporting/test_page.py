@@ -12,6 +12,7 @@ import downside as ds
 from downside.reporting import render, report
 from downside.reporting.data import aim, section_data
 
+from ..untyped import answers
 from .samples import HOSTILE, long_section, plan, relabelled, section
 
 
@@ -142,3 +143,31 @@ def test_simulated_steps_are_shown_beside_lived_ones(single):
     plan, agent = data_of(page)["sections"]
     assert (plan["timesteps"], plan["simulatedSteps"]) == (None, None)
     assert (agent["timesteps"], agent["simulatedSteps"]) == (12_000, 345_000)
+
+
+def test_subjects_may_come_one_by_one_or_in_a_list(single, mixed, tmp_path):
+    apart = report(single, mixed, out=tmp_path / "apart.html", title="both")
+    together = report([single, mixed], out=tmp_path / "together.html", title="both")
+    assert apart.read_text() == together.read_text()
+    assert report((single,), mixed, out=apart, title="both").read_text() == together.read_text()
+    with pytest.raises(ValueError, match="`subjects` must name at least one agent or plan"):
+        report([], out=apart)
+    with pytest.raises(ValueError, match="`labels` must have one entry for each of the 2 subjects"):
+        report([single, mixed], labels=["one"], out=apart)
+
+
+def test_what_is_no_subject_is_named():
+    said = answers("import downside as ds", ["ds.report('runs/a')", "ds.report([3])"])
+    assert "got 'runs/a'. Load it first: ds.load(path)." in said["ds.report('runs/a')"]
+    assert (
+        "`subjects` must be agents, plans or sections, or a list of them, got 3."
+        in (said["ds.report([3])"])
+    )
+
+
+def test_a_place_that_cannot_be_written_is_named_before_the_work(tmp_path, monkeypatch):
+    monkeypatch.setattr("downside.reporting.page.make_section", None)
+    with pytest.raises(OSError, match=r"nowhere/x\.html could not be written"):
+        report(plan(), out="/proc/nowhere/x.html")
+    with pytest.raises(OSError, match="could not be written: Is a directory"):
+        report(plan(), out=tmp_path)

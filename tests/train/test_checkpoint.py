@@ -419,3 +419,15 @@ def test_a_damaged_checkpoint_is_passed_over_for_the_one_before(tmp_path):
 def test_a_folder_without_a_checkpoint_is_told(tmp_path):
     with pytest.raises(FileNotFoundError, match="There is no checkpoint in"):
         ds.load(tmp_path)
+
+
+def test_another_environment_is_named_before_its_arrays(tmp_path):
+    path = make().learn(CHUNK).save(tmp_path / "agent")
+    other = MeanReversion(periods=3, num_trades=9, inventory_limit=2.0)
+    with pytest.raises(
+        ds.CheckpointError,
+        match=r"^`env` must be an environment like the one that the agent in .* was trained in, "
+        r"downside/MeanReversion-v0, got downside/MeanReversion-v0, with 3 numbers to see and 9 "
+        r"actions\. In detail: .*it must be",
+    ):
+        ds.load(path, env=other)

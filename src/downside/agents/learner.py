@@ -8,10 +8,15 @@ import abc
 from typing import Any
 
 import equinox as eqx
+import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Bool, Float, Key
 
 from downside.agents.algorithm import OuterVariable
 from downside.envs import Memory
+
+_NO_SPREAD = 1e-6
+"""Returns that differ by less, as a share of their size, differ by rounding alone."""
 
 
 class Normalisation(eqx.Module):
@@ -21,6 +26,29 @@ class Normalisation(eqx.Module):
     input_spread: Float[Array, " e"]
     return_mean: Float[Array, ""]
     return_spread: Float[Array, ""]
+    """0 if all returns are equal."""
+    return_size: Float[Array, ""]
+    """The unit of the outputs."""
+
+
+def is_constant(returns: Any) -> Any:
+    """Whether all returns are equal, but for rounding."""
+    return returns.std() <= _NO_SPREAD * (1.0 + abs(returns).max())
+
+
+def return_scale(returns: Any) -> tuple[Any, Any]:
+    """How far returns spread, and how large the outputs of a network should be: the same, or where
+    all returns are equal 0 and their size. For NumPy and JAX."""
+    spread, size = returns.std(), abs(returns).max().clip(1.0)
+    where = np.where if isinstance(returns, np.ndarray) else jnp.where
+    constant = is_constant(returns)
+    return where(constant, 0.0, spread), where(constant, size, spread)
+
+
+def next_spread(before: Float[Array, ""], returns: Float[Array, " n"]) -> Float[Array, ""]:
+    """The spread of the present returns; 0 only where returns have never had any."""
+    spread = jnp.maximum(returns.std(), _NO_SPREAD)
+    return jnp.where((before == 0.0) & is_constant(returns), 0.0, spread)
 
 
 class AbstractLearner(eqx.Module):
@@ -52,4 +80,5 @@ class AbstractLearner(eqx.Module):
     def update(
         self, state: Any, batch: Any, outer: OuterVariable, unit: Float[Array, ""]
     ) -> tuple[Any, Float[Array, ""]]:
-        """The training state after one gradient step, and the loss. Returns are in `unit`s."""
+        """The training state after one gradient step, and the loss. Returns are in `unit`s, the
+        spread of the present ones; 0 if they have none."""

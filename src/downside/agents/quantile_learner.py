@@ -20,6 +20,7 @@ from downside.agents.networks import (
     MakeTrunk,
     Network,
     Scale,
+    members,
     scaled,
     with_blank_inputs,
 )
@@ -27,6 +28,8 @@ from downside.agents.optimisers import make_optimiser
 from downside.agents.settings import QuantileSettings, SimulatorSettings
 from downside.envs import Memory
 from downside.ops import greedy, masked, quantile_huber_loss, return_targets
+
+_LEAST_KAPPA = 1e-6
 
 
 class Networks(eqx.Module):
@@ -232,7 +235,13 @@ class QuantileLearner(AbstractLearner):
         outer: OuterVariable,
         unit: Float[Array, ""],
     ) -> tuple[LearnerState, Float[Array, ""]]:
-        """One gradient step of the quantiles; κ is in `unit`s."""
+        """One gradient step of the quantiles; κ is in `unit`s.
+
+        Where returns have no spread the loss is quadratic up to their size: quantiles then meet,
+        where those of the absolute loss would keep on crossing the target.
+        """
+        size = members(state.networks.quantiles)[0].scale.output_spread
+        unit = jnp.where(unit > 0.0, unit, size / jnp.maximum(self.settings.kappa, _LEAST_KAPPA))
         targets = jax.vmap(
             lambda transition: self.quantile_targets(state.targets, transition, outer)
         )(batch)
@@ -345,10 +354,14 @@ def _normalised(networks: Networks, normalisation: Normalisation) -> Networks:
     n = normalisation
     critic = networks.critic
     if critic is not None:
-        scale = Scale(n.input_mean, n.input_spread, jnp.zeros(()), n.return_spread)
+        scale = Scale(n.input_mean, n.input_spread, jnp.zeros(()), n.return_size)
         critic = scaled(critic, scale)
-    scale = Scale(n.input_mean, n.input_spread, n.return_mean, n.return_spread)
-    return Networks(critic, scaled(networks.quantiles, scale))
+    scale = Scale(n.input_mean, n.input_spread, n.return_mean, n.return_size)
+    quantiles = scaled(networks.quantiles, scale)
+    biases = lambda net: [member.head.bias for member in members(net)]  # noqa: E731
+    # Where there is no spread, none has to be unlearned.
+    first = [n.return_spread / n.return_size * bias for bias in biases(quantiles)]
+    return Networks(critic, eqx.tree_at(biases, quantiles, first))
 
 
 def _each(network: Network | Ensemble, inputs: Float[Array, " e"]) -> Float[Array, "k A N"]:

@@ -51,7 +51,7 @@ class Solve:
         from pathlib import Path
 
         from downside import parse, solve
-        from downside._files import write_text
+        from downside._files import check_writable, write_text
         from downside._locks import lock
         from downside.exact.picture import save
         from downside.runs import run_folder
@@ -60,7 +60,7 @@ class Solve:
         problem = self._problem()
         name = self.env if isinstance(problem, str) else Path(self.env).stem
         folder = Path(self.out or run_folder(name, "plan", risk, self.seed))
-        folder.mkdir(parents=True, exist_ok=True)  # find out now, not after the work
+        check_writable(folder / "plan.json")  # find out now, not after the work
         plan = solve(
             problem,
             risk,

@@ -1,17 +1,16 @@
 """A flag for every setting that the agent has in the environment; left out, the preset's value
 holds."""
 
-import contextlib
 import dataclasses
 import re
 from typing import Annotated, Any, get_type_hints
 
 import tyro
 
-from downside._registration import JAX_IDS
 from downside.agents import GymnasiumSettings, PathwiseSettings, Settings, SimulatorSettings
 from downside.agents.settings import docstrings
 from downside.cli._common import agent_class
+from downside.envs.registry import import_environment, is_jax_id
 from downside.risk import as_dial
 from downside.train.adapting import AN_EXAMPLE
 from downside.train.config import resolve, unknown_setting
@@ -69,20 +68,17 @@ def _kind(arguments: list[str]) -> type[Settings]:
     ]
     if not ids:  # no environment yet: what every environment has
         return Settings
-    if ids[0].rpartition(":")[2] not in JAX_IDS and not _is_simulator(ids[0]):
+    if not _is_in_jax(ids[0]):
         return GymnasiumSettings
     return SimulatorSettings if agent is None else agent.jax_backend.settings_class
 
 
-def _is_simulator(env_id: str) -> bool:
-    """Whether it is `module:Class` of a simulator; a module that fails, fails again later."""
-    if ":" not in env_id:
-        return False
-    from downside.envs.registry import class_of, import_environment
-
-    with contextlib.suppress(Exception):
+def _is_in_jax(env_id: str) -> bool:
+    try:
         import_environment(env_id)
-    return class_of(env_id) is not None
+    except Exception:  # the command itself will say what is wrong
+        return False
+    return is_jax_id(env_id)
 
 
 def _agent(arguments: list[str]) -> Any:

@@ -17,6 +17,7 @@ from downside.cli._common import (
 if TYPE_CHECKING:
     from downside.evaluation import Evaluation
     from downside.risk import AbstractSpectralRisk
+    from downside.runs import RunInfo
 
 
 @dataclasses.dataclass(frozen=True)
@@ -217,36 +218,61 @@ class Runs:
         if self.json:
             print_json([dataclasses.asdict(run) for run in runs])
             return
-        from rich import box
         from rich.console import Console
-        from rich.markup import escape
-        from rich.table import Table
 
-        console = Console()
+        console = Console(highlight=False)
         if not runs:
             text = f"There are no runs in {self.folder}. `downside train` makes one."
-            console.print(text, markup=False, highlight=False)
+            console.print(text, markup=False)
             return
-        table = Table(box=box.SIMPLE_HEAD)
-        table.add_column("run", overflow="fold")
-        for column in ("status", "steps", "simulated", "value", "95% interval"):
-            table.add_column(column, justify="right" if column != "status" else "left")
-        for run in runs:
-            value = "" if run.value is None else f"{run.value:.4g}"
-            interval = "" if run.low is None else f"{run.low:.4g} to {run.high:.4g}"
-            table.add_row(
-                escape(run.folder),
-                run.status,
-                f"{run.timesteps:,}",
-                f"{run.simulated_steps:,}",
-                value,
-                interval,
-            )
-        console.print(table)
+        table = _runs_table(runs)
+        needed = console.measure(table, options=console.options.update(width=10_000)).maximum
+        if not console.is_terminal:  # whoever reads a file or a pipe has room
+            console.width = max(console.width, needed)
+        if needed <= console.width:
+            console.print(table)
+        else:
+            for run in runs:
+                console.print(_run_lines(run), markup=False, soft_wrap=True)
         for run in runs:
             if run.problem is not None:
-                console.print(run.problem, markup=False, highlight=False, soft_wrap=True)
+                console.print(run.problem, markup=False, soft_wrap=True)
         print_next("downside report RUN --open", "downside resume RUN")
+
+
+def _runs_table(runs: "list[RunInfo]") -> Any:
+    from rich import box
+    from rich.markup import escape
+    from rich.table import Table
+
+    table = Table(box=box.SIMPLE_HEAD)
+    table.add_column("run", no_wrap=True)
+    for column in ("status", "steps", "simulated", "value", "95% interval"):
+        justify = "left" if column == "status" else "right"
+        table.add_column(column, justify=justify, no_wrap=True)
+    for run in runs:
+        table.add_row(
+            escape(run.folder),
+            run.status,
+            f"{run.timesteps:,}",
+            f"{run.simulated_steps:,}",
+            *_value_and_interval(run),
+        )
+    return table
+
+
+def _run_lines(run: "RunInfo") -> str:
+    """A run on two lines, for a terminal that is too narrow for the table."""
+    value, interval = _value_and_interval(run)
+    worth = f"  {value} ({interval})" if value else ""
+    steps = f"{run.timesteps:,} + {run.simulated_steps:,} steps"
+    return f"{run.folder}\n    {run.status}  {steps}{worth}"
+
+
+def _value_and_interval(run: "RunInfo") -> tuple[str, str]:
+    if run.value is None:
+        return "", ""
+    return f"{run.value:.4g}", f"{run.low:.4g} to {run.high:.4g}"
 
 
 def _show(

@@ -1,5 +1,6 @@
 """Observations of any kind as flat vectors: in float32, or as bytes if that is what they are."""
 
+import re
 from typing import Any
 
 import gymnasium as gym
@@ -11,15 +12,42 @@ from jaxtyping import Float, Shaped
 
 def flat_space(space: gym.Space, what: str = "observations") -> gym.spaces.Box:
     """The box of flattened observations or actions, or a sentence on why there is none."""
-    if not space.is_np_flattenable:
-        raise ValueError(
-            f"`env` must have {what} of a fixed size, got {space}. Box, Discrete, "
-            "MultiDiscrete, MultiBinary, and Dict or Tuple of these work; wrap the environment in "
-            f"`gymnasium.wrappers.Transform{what.capitalize()[:-1]}` to get one of them."
-        )
-    flat = utils.flatten_space(space)
-    assert isinstance(flat, gym.spaces.Box)
-    return flat
+    if _is_flattenable(space):
+        flat = utils.flatten_space(space)
+        assert isinstance(flat, gym.spaces.Box)
+        return flat
+    got = f"got {_shortened(space)}"
+    remedy = (
+        f"Wrap the environment in `gymnasium.wrappers.Transform{what.capitalize()[:-1]}` to get "
+        "one of them."
+    )
+    if isinstance(space, gym.spaces.Dict):
+        good = [name for name, part in space.spaces.items() if _is_flattenable(part)]
+        bad = [name for name in space.spaces if name not in good]
+        got = "got " + ", ".join(f"{name!r}: {_shortened(space[name])}" for name in bad)
+        if good and what == "observations":
+            remedy = (
+                "Leave out what has none: "
+                f"`gymnasium.wrappers.FilterObservation(env, {good!r})`, or turn it into numbers "
+                "with `gymnasium.wrappers.TransformObservation`."
+            )
+    raise ValueError(
+        f"`env` must have {what} of a fixed size, in numbers, {got}. Box, Discrete, "
+        f"MultiDiscrete, MultiBinary, and Dict or Tuple of these work. {remedy}"
+    )
+
+
+def _is_flattenable(space: gym.Space) -> bool:
+    try:
+        return bool(space.is_np_flattenable)
+    except NotImplementedError:  # a space that Gymnasium does not know
+        return False
+
+
+def _shortened(space: gym.Space) -> str:
+    # Spaces without a text of their own have their address in it.
+    text = re.sub(r"<(?:\w+\.)*(\w+) object at 0x[0-9a-f]+>", r"\1", str(space))
+    return text if len(text) <= 200 else f"{text[:200]}..."
 
 
 def flatten(space: gym.Space, observation: Any) -> Float[np.ndarray, " d"]:

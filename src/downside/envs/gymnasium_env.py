@@ -25,14 +25,18 @@ class GymnasiumEnv(gym.Env[np.ndarray, Any]):
     metadata = {"render_modes": ["rgb_array", "ansi"], "render_fps": 4}  # noqa: RUF012
 
     def __init__(
-        self, core: AbstractJaxEnv | str, *, render_mode: str | None = None, **parameters: Any
+        self,
+        core: AbstractJaxEnv | type[AbstractJaxEnv] | str,
+        *,
+        render_mode: str | None = None,
+        **parameters: Any,
     ):
         """Make a Gymnasium environment of `core`.
 
         Args:
-            core: An environment, or the name of one of ours, such as "MeanReversion".
+            core: An environment, its class, or the name of one of ours, such as "MeanReversion".
             render_mode: "rgb_array" for pictures, "ansi" for text, None for neither.
-            **parameters: With a name: the parameters of that environment.
+            **parameters: With a name or a class: the parameters of that environment.
         """
         if render_mode is not None and render_mode not in self.metadata["render_modes"]:
             raise ValueError(

@@ -28,8 +28,11 @@ PROBLEMS: Mapping[str, type[AbstractJaxEnv]] = {
 }
 
 
-def build(core: AbstractJaxEnv | str, parameters: Mapping[str, Any]) -> AbstractJaxEnv:
-    """The environment called `core` with these `parameters`, or `core` itself."""
+def build(
+    core: AbstractJaxEnv | type[AbstractJaxEnv] | str, parameters: Mapping[str, Any]
+) -> AbstractJaxEnv:
+    """The environment called `core`, or of the class `core`, with these `parameters`; or `core`
+    itself."""
     if isinstance(core, AbstractJaxEnv):
         if parameters:
             raise TypeError(
@@ -37,6 +40,9 @@ def build(core: AbstractJaxEnv | str, parameters: Mapping[str, Any]) -> Abstract
                 "Make the environment with those parameters, or pass its name."
             )
         return core
+    if isinstance(core, type) and issubclass(core, AbstractJaxEnv):
+        check_names(core.__name__, parameters, parameter_names(core))
+        return core(**parameters)
     if core not in PROBLEMS:
         raise ValueError(
             f"`core` must be an AbstractJaxEnv or one of {sorted(PROBLEMS)}, got {core!r}."

@@ -15,7 +15,7 @@ from downside.envs.gymnasium_env import GymnasiumEnv
 from downside.envs.gymnasium_vector_env import GymnasiumVectorEnv
 from downside.envs.lunar_lander import LANDERS
 from downside.envs.memory_env import JaxMemoryAware
-from downside.envs.problems import PROBLEMS, build
+from downside.envs.problems import PROBLEMS, build, parameter_names
 from downside.envs.simulator import Simulator
 from downside.envs.simulator_vector_env import SimulatorVectorEnv
 from downside.envs.vector_wrappers import VectorMemoryAware
@@ -26,6 +26,9 @@ class EnvironmentNotFoundError(ValueError):
     """An id that no environment is registered under."""
 
 
+_ENTRY_POINTS = tuple(
+    f"downside.{module}:GymnasiumEnv" for module in ("envs.gymnasium_env", "envs")
+)
 # Wrappers that leave the problem as it is.
 _HARMLESS = (
     gym.wrappers.PassiveEnvChecker,
@@ -125,8 +128,10 @@ def make_jax(env: Any, **parameters: Any) -> AbstractJaxEnv | None:
 def _from_id(env_id: str, parameters: dict[str, Any]) -> AbstractJaxEnv | None:
     name = env_id.rpartition(":")[2]
     import_environment(env_id)
-    if name in JAX_IDS:
-        return build(JAX_IDS[name], parameters)
+    entry = _jax_entry(name)
+    if entry is not None:
+        core, given = entry
+        return build(core, {**given, **parameters})
     kind = class_of(env_id)
     if kind is not None:
         in_jax = issubclass(kind, AbstractJaxEnv)
@@ -155,6 +160,36 @@ def class_of(env_id: str) -> type | None:
         or (hasattr(kind, "initial_state") and hasattr(kind, "step"))
     )
     return kind if is_ours else None
+
+
+def is_jax_id(env_id: str) -> bool:
+    """Whether an id is that of an environment in JAX or of a simulator: one that is registered, or
+    `module:Class`. Its module must be imported."""
+    return _jax_entry(env_id.rpartition(":")[2]) is not None or class_of(env_id) is not None
+
+
+def jax_parameters(env_id: str) -> tuple[str, ...] | None:
+    """The names of the parameters of an environment written in JAX; None if nobody knows them."""
+    entry = _jax_entry(env_id.rpartition(":")[2])
+    if entry is None:
+        return None
+    core = PROBLEMS[entry[0]] if isinstance(entry[0], str) else entry[0]
+    return parameter_names(core) if isinstance(core, type) else ()
+
+
+def _jax_entry(name: str) -> tuple[Any, dict[str, Any]] | None:
+    """The core behind a registered id, with parameters; None if it is not written in JAX.
+
+    Yours are among them: `gym.register(id, GymnasiumEnv, kwargs={"core": MyJaxEnv})`.
+    """
+    spec = gym.registry.get(name)
+    if spec is None or spec.max_episode_steps is not None or spec.additional_wrappers:
+        return None
+    if spec.entry_point is not GymnasiumEnv and spec.entry_point not in _ENTRY_POINTS:
+        return None
+    given = dict(spec.kwargs)
+    core = given.pop("core", None)
+    return None if core is None else (core, given)
 
 
 def import_environment(env_id: str) -> None:

@@ -57,8 +57,7 @@ class VectorEnvAdapter:
         self._owned, self._repeatable = isinstance(env, str), repeatable
         if isinstance(env, str):
             kind = _Repeatable if repeatable else _Checked
-            make = lambda: kind(gym.make(env, **self.parameters))  # noqa: E731
-            self.env: VectorEnv = _vector([make] * num_envs)
+            self.env: VectorEnv = _vector([_maker(kind, env, self.parameters)] * num_envs)
         elif isinstance(env, VectorEnv):
             self.env = env
         else:
@@ -209,9 +208,14 @@ class VectorEnvAdapter:
                 "with a synchronous vector environment to see its error."
             ) from error
         except Exception as error:
+            remedy = _REMEDY
+            if any(sign in str(error) for sign in _SIGNS_OF_OLD_STYLE):
+                remedy = f"It may be written for an older API: {_OLD_STYLE}"
+            elif "setting an array element with a sequence" in str(error):
+                remedy = f"Its reward may be several numbers. {_SEVERAL}"
             raise EnvironmentFaultError(
-                f"{self.name} raised {type(error).__name__} in `{what}`: {error}. Mend the "
-                "environment; in Python `agent.resume()` then goes on."
+                f"{self.name} raised {type(error).__name__} in `{what}`: {str(error).rstrip('.')}. "
+                f"{remedy}"
             ) from error
 
     def _flat(self, observations: Any, what: str) -> Shaped[np.ndarray, "n d"]:
@@ -253,8 +257,11 @@ class VectorEnvAdapter:
     def _numbers(self, rewards: Any) -> Float[np.ndarray, " n"]:
         array = np.asarray(rewards)
         if array.dtype.kind not in "biuf" or array.shape != (self.num_envs,):
+            several = array.dtype.kind in "biuf" and array.shape[:1] == (self.num_envs,)
+            more = f" {_SEVERAL}" if several and array.ndim > 1 else ""
             raise EnvironmentFaultError(
-                f"{self.name} must return a number as reward of each step, got {rewards!r}."
+                f"{self.name} must return a number as reward of each step, got "
+                f"{_shown(rewards)}.{more}"
             )
         return array.astype(np.float64)
 
@@ -310,6 +317,27 @@ class VectorEnvAdapter:
 
 
 _NUMBERS = (int, float, np.number, np.bool_)
+_REMEDY = "Mend the environment; in Python `agent.resume()` then goes on."
+_SIGNS_OF_OLD_STYLE = (
+    "values to unpack",
+    "was not a tuple of the form",
+    "unexpected keyword argument 'seed'",
+    "unexpected keyword argument 'options'",
+)
+"""What errors say where `reset` or `step` returns or takes what it did before Gymnasium."""
+_OLD_STYLE = (
+    "return what Gymnasium's API asks for, or wrap it: the package shimmy has wrappers for older "
+    "environments."
+)
+_SEVERAL = (
+    "An agent optimises the risk of one return: weigh the rewards in a wrapper, such as "
+    "`mo_gymnasium.wrappers.LinearReward(env, weight=weights)` or a `gymnasium.RewardWrapper`."
+)
+
+
+def _shown(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 120 else f"{text[:120]}..."
 
 
 def _bounds(space: gym.Space) -> tuple[np.ndarray, np.ndarray] | None:
@@ -347,6 +375,7 @@ class _Checked(gym.Wrapper):
     def __init__(self, env: gym.Env):
         super().__init__(env)
         space = env.observation_space
+        flat_space(space)  # an error that says what to do, before the environments are made one
         # Asked at every step, and slow to find through all the wrappers.
         self._space = space
         self._box = space if isinstance(space, gym.spaces.Box) else None
@@ -356,22 +385,51 @@ class _Checked(gym.Wrapper):
     def reset(self, **arguments: Any) -> tuple[Any, dict[str, Any]]:
         """As inside."""
         self.cut = False
-        observation, info = self.env.reset(**arguments)
+        answer = self.env.reset(**arguments)
+        pair = isinstance(answer, tuple | list) and len(answer) == 2
+        if not pair or not isinstance(answer[1], Mapping):
+            raise EnvironmentFaultError(
+                f"{self.env} must return (observation, info) from `reset`, got "
+                f"{_shown(answer)}. That is how environments were written before Gymnasium; "
+                f"{_OLD_STYLE}"
+            )
+        observation, info = answer
         return self._check(observation, "reset"), info
 
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
         """As inside."""
-        observation, reward, terminated, truncated, info = self.env.step(action)
-        if not isinstance(reward, _NUMBERS) and np.asarray(reward).dtype.kind not in "biuf":
+        answer = self.env.step(action)
+        several = isinstance(answer, tuple | list)
+        if not several or len(answer) != 5:
+            many = f"{len(answer)} values" if several else _shown(answer)
             raise EnvironmentFaultError(
-                f"{self.env} must return a number as reward of each step, got {reward!r}."
+                f"{self.env} must return (observation, reward, terminated, truncated, info) from "
+                f"`step`, got {many}. Environments written before Gymnasium return (observation, "
+                f"reward, done, info); {_OLD_STYLE}"
             )
-        if isinstance(reward, np.ndarray) and reward.size != 1:
-            raise EnvironmentFaultError(
-                f"{self.env} must return one number as reward of each step, got {reward!r}. Weigh "
-                "several against each other in a wrapper."
-            )
+        observation, reward, terminated, truncated, info = answer
+        if not isinstance(reward, _NUMBERS):
+            reward = self._number(reward)
         return self._check(observation, "step"), reward, terminated, truncated or self.cut, info
+
+    def _number(self, reward: Any) -> Any:
+        """A reward that is no plain number: an array of one, or an error."""
+        try:
+            array = np.asarray(reward)
+        except ValueError:  # lists of different lengths
+            array = np.asarray(None)
+        if array.dtype.kind not in "biuf":
+            raise EnvironmentFaultError(
+                f"{self.env} must return a number as reward of each step, got {_shown(reward)}, "
+                f"of type {type(reward).__name__}. Turn it into a number in the environment, or "
+                "with `gymnasium.wrappers.TransformReward`."
+            )
+        if array.size != 1:
+            raise EnvironmentFaultError(
+                f"{self.env} must return one number as reward of each step, got {array.size}: "
+                f"{_shown(reward)}. {_SEVERAL}"
+            )
+        return array.item()
 
     def _check(self, observation: Any, what: str) -> Any:
         space = self._box
@@ -409,6 +467,21 @@ class _Repeatable(_Checked):
 def _spread(seed: int | tuple[int, ...] | None, count: int) -> list[int]:
     """So many seeds that have nothing in common with those of other numbers."""
     return [int(word >> 1) for word in np.random.SeedSequence(seed).generate_state(count)]
+
+
+def _maker(kind: type[_Checked], env_id: str, parameters: Mapping[str, Any]) -> Any:
+    """Makes an environment as often as it is called; what it warns of is said the first time."""
+    warned = False
+
+    def make() -> gym.Env:
+        nonlocal warned
+        with warnings.catch_warnings():
+            if warned:
+                warnings.simplefilter("ignore")
+            warned = True
+            return kind(gym.make(env_id, **parameters))
+
+    return make
 
 
 def _vector(makers: list[Any]) -> VectorEnv:

@@ -33,9 +33,12 @@ class Explain:
     def run(self) -> None:
         """Prints the table and the words, and writes the page."""
         from downside import evaluate, explain
+        from downside._files import check_writable
         from downside.reporting import ReportSection, render
 
         agent = _load(self.run_path)
+        path = Path(self.out) if self.out else _folder(self.run_path) / "explain.html"
+        check_writable(path)  # find out now, not after the work
         explanation = explain(
             agent,
             episode_seed=self.episode_seed,
@@ -51,7 +54,6 @@ class Explain:
             evaluation=evaluate(agent, episodes=min(5_000, agent.default_episodes), label=label),
             about=explanation.experience,
         )
-        path = Path(self.out) if self.out else _folder(self.run_path) / "explain.html"
         _write(path, render([section]))
         if self.json:
             _print_json(
@@ -107,10 +109,12 @@ class Report:
 
     def run(self) -> None:
         """Evaluates, explains, writes and prints."""
+        from downside._files import check_writable
         from downside.reporting import make_section, report
 
         if not self.run_paths:
             raise ValueError("`run_paths` must name at least one run, e.g. runs/...")
+        check_writable(self.out)  # find out now, not after the work
         sections = [
             make_section(
                 _load(path),

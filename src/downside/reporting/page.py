@@ -10,7 +10,7 @@ from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape
 
-from downside._files import write_text
+from downside._files import check_writable, write_text
 from downside.exact import Plan
 from downside.reporting.data import MAX_STEPS, TAIL, section_data, strip_data
 from downside.reporting.sections import ReportSection, Subject, make_section
@@ -19,7 +19,7 @@ _MAX_MEASURES = 6
 
 
 def report(
-    *subjects: Subject | ReportSection,
+    *subjects: Subject | ReportSection | Sequence[Subject | ReportSection],
     out: str | Path = "report.html",
     labels: Sequence[str] | None = None,
     title: str | None = None,
@@ -34,7 +34,7 @@ def report(
     The file needs no network.
 
     Arguments:
-        *subjects: agents, plans, or sections that were made before.
+        *subjects: agents, plans, or sections that were made before; or a list of them.
         out: the file to write.
         labels: their names.
         title: of the page.
@@ -49,8 +49,10 @@ def report(
     Returns:
         The path of the file.
     """
+    subjects = _flat(subjects)
     if not subjects:
         raise ValueError("`subjects` must name at least one agent or plan, got none.")
+    check_writable(out)
     if labels is not None and len(labels) != len(subjects):
         raise ValueError(
             f"`labels` must have one entry for each of the {len(subjects)} subjects, got "
@@ -77,6 +79,25 @@ def report(
     path = Path(out)
     write_text(path, render(sections, title=title))
     return path
+
+
+def _flat(subjects: Sequence[Any]) -> tuple[Subject | ReportSection, ...]:
+    """The subjects one by one, whether they came so or in lists."""
+    flat: list[Any] = []
+    for subject in subjects:
+        if isinstance(subject, list | tuple):
+            flat += subject
+        else:
+            flat.append(subject)
+    for subject in flat:
+        if isinstance(subject, ReportSection) or hasattr(subject, "risk"):
+            continue
+        remedy = " Load it first: ds.load(path)." if isinstance(subject, str | Path) else ""
+        raise TypeError(
+            "`subjects` must be agents, plans or sections, or a list of them, got "
+            f"{subject!r}.{remedy}"
+        )
+    return tuple(flat)
 
 
 def render(

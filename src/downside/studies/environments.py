@@ -9,8 +9,7 @@ from typing import Any, NamedTuple
 from downside._registration import JAX_IDS
 from downside.envs import make_jax
 from downside.envs.env_spec import EnvSpec
-from downside.envs.problems import PROBLEMS, parameter_names
-from downside.envs.registry import class_of, import_environment
+from downside.envs.registry import class_of, import_environment, is_jax_id, jax_parameters
 from downside.envs.vector_adapter import VectorEnvAdapter
 from downside.studies.problems import KeyPath, Problems, named_in
 from downside.train.gym_backend import GymBackend
@@ -39,15 +38,15 @@ def read_environment(
         text = f"{type(error).__name__}: {error}"
         problems.add((*path, "id"), f"The module in {env_id!r} cannot be imported: {text}.")
         return []
-    simulator = class_of(env_id)
     try:
-        if bare not in JAX_IDS and simulator is None:
+        if not is_jax_id(env_id):
             make_jax(bare)
     except ValueError as error:
         problems.add((*path, "id"), error)
         return []
     given = {name: value for name, value in table.items() if name != "id"}
-    known = parameter_names(PROBLEMS[JAX_IDS[bare]]) if bare in JAX_IDS else tuple(given)
+    known = jax_parameters(env_id)
+    known = tuple(given) if known is None else known
     problems.check_keys(given, path, known, bare)
     swept = {
         name: _values(name, given[name], (*path, name), problems) for name in given if name in known
@@ -60,9 +59,7 @@ def read_environment(
             _locate(env_id, given, swept, error, path, problems)
             break
     # A problem keeps the study from running; the agents are still checked against this kind.
-    return environments or [
-        Environment(env_id, {}, in_jax=bare in JAX_IDS or simulator is not None)
-    ]
+    return environments or [Environment(env_id, {}, in_jax=is_jax_id(env_id))]
 
 
 def _make(env_id: str, parameters: dict[str, Any]) -> Environment:
@@ -71,9 +68,10 @@ def _make(env_id: str, parameters: dict[str, Any]) -> Environment:
     if class_of(env_id) is not None:
         make_jax(env_id, **parameters)
         return Environment(env_id, parameters, in_jax=True)
-    core = make_jax(bare, **parameters) if bare in JAX_IDS else None
+    core = make_jax(bare, **parameters) if is_jax_id(bare) else None
     if core is not None:
-        return Environment(env_id, dict(EnvSpec.of(core).parameters), in_jax=True)
+        complete = dict(EnvSpec.of(core).parameters) if bare in JAX_IDS else parameters
+        return Environment(env_id, complete, in_jax=True)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         GymBackend(VectorEnvAdapter(bare, 1, parameters)).env.close()

@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import math
 import time
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -19,6 +20,7 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
+from downside._files import check_regular
 from downside.runs import run_info
 from downside.studies.labels import labels
 from downside.studies.spec import RunSpec
@@ -141,7 +143,8 @@ class SweepProgress:
         running = list(running)
         for run in running:
             steps, best = last_record(self._storage / run.name)
-            self._steps[run.key] = min(steps, run.total_timesteps)
+            steps = min(steps, run.total_timesteps)  # a run is a whole number of outer steps
+            self._steps[run.key] = steps
             if run.key in self._rows:
                 status = "starting" if best is None else f"best {best:.4g}"
                 self._bars.update(self._rows[run.key], completed=steps, status=status)
@@ -171,13 +174,17 @@ def _first_line(error: str) -> str:
 
 def last_record(folder: Path) -> tuple[int, float | None]:
     """Environment steps and best value of a run so far, from its log."""
-    with contextlib.suppress(OSError, ValueError, TypeError, IndexError, KeyError):
+    with contextlib.suppress(
+        OSError, ValueError, TypeError, IndexError, KeyError, OverflowError, RecursionError
+    ):
         if not any(event["what"] == "began" for event in attempts(folder)):
             return 0, None
         logs = sorted(folder.glob(f"log_*/{LINES}"), key=lambda path: path.stat().st_mtime)
+        check_regular(logs[-1])
         with logs[-1].open("rb") as file:
             file.seek(max(0, logs[-1].stat().st_size - 4096))
             record = json.loads(file.read().splitlines()[-1])
         best = record.get("best")
-        return int(record["timesteps"]), best if isinstance(best, int | float) else None
+        known = isinstance(best, int | float) and math.isfinite(best)
+        return int(record["timesteps"]), best if known else None
     return 0, None

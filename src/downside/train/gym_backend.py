@@ -20,7 +20,7 @@ from jaxtyping import Array, Bool, Float, Int, Key
 from downside._memory import check_fits
 from downside._random import stream
 from downside.agents.algorithm import AbstractAlgorithm
-from downside.agents.learner import AbstractLearner
+from downside.agents.learner import AbstractLearner, next_spread, return_scale
 from downside.agents.networks import MakeTrunk, input_spread
 from downside.agents.settings import GymnasiumSettings, Settings
 from downside.envs import AbstractJaxEnv, PastAware
@@ -173,12 +173,11 @@ class GymBackend:
             played, episodes = experience.replay.filled(), experience.episodes.filled()
             # Where no episode has ended, what was earned by then has to do.
             returns = episodes[:, 0] if len(episodes) > 1 else played.memory.accumulated
-            spread = float(np.std(returns))
-            spread = spread if spread > 1e-6 else max(1.0, float(np.abs(returns).max()))
+            spread = float(return_scale(np.asarray(returns))[0])
         outer = algorithm.initial_outer(jnp.asarray(returns, jnp.float32))
         if played is not None and settings.normalise:
             shape = self.env.single_observation_space.shape or ()
-            normalisation = normalisation_of(algorithm, outer, played, returns, spread, shape)
+            normalisation = normalisation_of(algorithm, outer, played, returns, shape)
         inputs = jax.eval_shape(
             lambda x: algorithm.network_input(x, initial_memory(), outer),
             jax.ShapeDtypeStruct((self.adapter.observation_size,), jnp.float32),
@@ -365,7 +364,7 @@ class GymBackend:
                 best,
                 average,
                 state.has_outer | due,
-                jnp.maximum(jnp.asarray(window.std()), 1e-6) if some_ended else state.spread,
+                next_spread(state.spread, jnp.asarray(window)) if some_ended else state.spread,
             ),
             is_leaf=lambda leaf: leaf is None,  # where there is no average
         )

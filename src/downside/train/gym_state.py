@@ -11,7 +11,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int, Key, UInt8
 
 from downside.agents.algorithm import AbstractAlgorithm
-from downside.agents.learner import Normalisation
+from downside.agents.learner import Normalisation, return_scale
 from downside.agents.networks import channel_axis, input_spread
 from downside.agents.settings import GymnasiumSettings
 from downside.envs import Memory
@@ -95,7 +95,6 @@ def normalisation_of(
     outer: Any,
     played: Transition,
     returns: Any,
-    spread: float,
     shape: tuple[int, ...] = (),
 ) -> Normalisation:
     """What random play says about how large the numbers are.
@@ -121,11 +120,13 @@ def normalisation_of(
         later = np.stack([np.asarray(part, np.float64) for part in shown], axis=-1)
         deviation[-hidden:] = input_spread(later)[-hidden:]
     deviation = np.where(deviation > 1e-6, deviation, 1.0)
+    spread, size = return_scale(np.asarray(returns))
     return Normalisation(
         jnp.asarray(mean, jnp.float32),
         jnp.asarray(deviation, jnp.float32),
         jnp.asarray(returns.mean(), jnp.float32),
         jnp.asarray(spread, jnp.float32),
+        jnp.asarray(size, jnp.float32),
     )
 
 

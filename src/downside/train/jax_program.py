@@ -18,7 +18,7 @@ from jaxtyping import Array, Float, Int, Key
 
 from downside._random import stream
 from downside.agents.algorithm import AbstractAlgorithm, BranchedTransition
-from downside.agents.learner import Normalisation
+from downside.agents.learner import Normalisation, return_scale
 from downside.agents.networks import input_spread
 from downside.agents.quantile_learner import LearnerState
 from downside.envs import AbstractJaxEnv, MemoryState
@@ -95,7 +95,7 @@ def init(
         after = played.memory.update(played.reward, settings.gamma)
         returns = after.accumulated
     outer = algorithm.initial_outer(returns)
-    spread = jnp.maximum(returns.std(), 1e-6)
+    spread, size = return_scale(returns)
     inputs = jax.vmap(lambda x, memory: algorithm.network_input(env.observe(x), memory, outer))(
         played.state, played.memory
     )
@@ -103,7 +103,7 @@ def init(
     if settings.normalise:
         deviation = input_spread(inputs)
         deviation = jnp.where(deviation > 1e-6, deviation, 1.0)
-        normalisation = Normalisation(inputs.mean(axis=0), deviation, returns.mean(), spread)
+        normalisation = Normalisation(inputs.mean(axis=0), deviation, returns.mean(), spread, size)
     learner = spec.learner(algorithm)
     learner_state = learner.init(stream(key, "networks"), inputs.shape[-1], normalisation)
     state = TrainState(

@@ -10,9 +10,8 @@ from typing import Any
 
 import gymnasium as gym
 
-from downside._registration import JAX_IDS
 from downside.agents import AbstractAlgorithm, Settings
-from downside.envs.registry import EnvironmentNotFoundError, class_of
+from downside.envs.registry import EnvironmentNotFoundError, is_jax_id
 from downside.envs.sb3_vector_env import from_sb3
 from downside.risk import AbstractSpectralRisk, Dial, RiskSyntaxError, as_risk, parse
 from downside.train import family  # noqa: F401  (defines the public agents)
@@ -80,14 +79,30 @@ def _load_file(
             stand(agent, parse(about["risk"]) if risk is None else as_risk(risk))
             targets = about["dial"]["targets"]
             agent.targets = {name: FoundTarget(*numbers) for name, numbers in targets.items()}
-    except CheckpointError:
-        raise
+    except CheckpointError as error:
+        if env is None or isinstance(error, MissingPartError):
+            raise
+        raise CheckpointError(_other_environment(path, about, agent, error)) from error
     except Exception as error:  # settings that fit no memory, or not each other
         raise CheckpointError(
             f"The agent in {path} cannot be made again: {type(error).__name__}: {error}"
         ) from error
     driver.fitted, driver.history = about["fitted"], about["history"]
     return agent
+
+
+def _other_environment(
+    path: str | Path, about: dict[str, Any], agent: Agent, error: Exception
+) -> str:
+    """What to say where an agent does not fit the environment that was passed: that first."""
+    backend = agent._driver.backend
+    size, count = backend.shown_size, backend.num_actions
+    actions = f" and {count} actions" if count else ""
+    return (
+        f"`env` must be an environment like the one that the agent in {path} was trained in, "
+        f"{about['env']['description'][:200]}, got {agent.env_spec}, with {size} numbers to see"
+        f"{actions}. In detail: {error}"
+    )
 
 
 def _padded(agent: Agent, levels: int, path: str | Path) -> AbstractAlgorithm:
@@ -146,9 +161,8 @@ def _make(
     if env is None:
         _check_id(spec, path)
         env, parameters = spec["id"], spec["parameters"]
-        ours = env.rpartition(":")[2] in JAX_IDS
-        in_jax = ours or class_of(env) is not None
-        if ours:
+        in_jax = is_jax_id(env)
+        if in_jax:
             _check_size(parameters, path)
         count = settings.get("num_envs", 1)
         if not in_jax and isinstance(count, int) and count > MAX_GYMNASIUM_ENVS:

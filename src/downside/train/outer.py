@@ -15,6 +15,7 @@ from downside.agents.algorithm import (
     OuterVariable,
     start_distribution,
 )
+from downside.agents.learner import next_spread
 from downside.agents.networks import input_spread, members
 from downside.agents.quantile_learner import QuantileLearner
 from downside.envs import Memory
@@ -85,7 +86,8 @@ def outer_step(
     if settings.keep_best:
         chosen = jax.tree.map(lambda leaf: leaf[highest], candidates)
         candidate = BestPolicy(networks, chosen, values[highest])
-        best = where(values[highest] > state.best.value, candidate, state.best)
+        # Of equals the latest, whose distributions are learned best.
+        best = where(values[highest] >= state.best.value, candidate, state.best)
     else:
         best = BestPolicy(networks, state.outer, values[middle])
     predicted = expected(state.outer)
@@ -98,7 +100,7 @@ def outer_step(
             where(due, moved, state.outer),
             state.has_outer | due,
             best,
-            jnp.maximum(returns[middle].std(), 1e-6),
+            next_spread(state.spread, returns[middle]),
         ),
     )
     return state, Measured(values[middle], predicted, returns[middle], episodes.steps.sum())

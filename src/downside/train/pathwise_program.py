@@ -187,7 +187,7 @@ def chunk(
     candidate = BestPolicy(trained.average, outer, value)
     best = candidate
     if settings.keep_best:
-        best = where(value > state.best.value, candidate, state.best)
+        best = where(value >= state.best.value, candidate, state.best)
     progress = trained.updates / learner.updates
     state = PathwiseState(
         learner=trained,

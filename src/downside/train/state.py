@@ -172,7 +172,7 @@ class TrainSpec(eqx.Module):
         return self.has_critic and not self.jax_env.bounded
 
     def unit(self, state: CommonState) -> Float[Array, ""]:
-        """What κ and the memory noise are measured in."""
+        """What κ and the memory noise are measured in; 0 where returns have never had a spread."""
         return state.spread if self.settings.normalise else jnp.ones(())
 
     def learner(self, algorithm: AbstractAlgorithm) -> QuantileLearner:
