@@ -5,6 +5,7 @@ from pathlib import Path
 from downside.agents import (
     SRM,
     GymnasiumSettings,
+    OnPolicySettings,
     PathwiseSettings,
     QuantileSettings,
     Settings,
@@ -21,6 +22,7 @@ TITLES = {
     SimulatorSettings: "QR agents in environments written in JAX",
     GymnasiumSettings: "QR agents in other Gymnasium environments",
     PathwiseSettings: "PG-SRM",
+    OnPolicySettings: "AC-SRM",
 }
 
 
@@ -33,7 +35,7 @@ def page() -> str:
     paper = {
         kind: resolve(SRM, kind, "paper", {}) for kind in (SimulatorSettings, GymnasiumSettings)
     }
-    actor = PathwiseSettings()
+    actor, critic = PathwiseSettings(), OnPolicySettings()
     everywhere = [
         ("JAX", jax),
         ("Gymnasium", gym),
@@ -44,7 +46,7 @@ def page() -> str:
         "# Settings",
         "",
         "Every setting of QR-SRM with its default, its value in the preset `paper` and its range;",
-        "and those of PG-SRM.",
+        "and those of PG-SRM and AC-SRM.",
         "Pass it by name, `ds.QRSRM(env, risk=risk, batch_size=512)`, or as a flag,",
         "`--batch-size 512`. `downside train ENV --help` shows what an environment gets.",
         "Short episodes: Gymnasium environments in which all episodes are short, as the",
@@ -53,7 +55,7 @@ def page() -> str:
     ]
     for kind, title in TITLES.items():
         columns = {
-            Settings: [*everywhere, ("PG-SRM", actor)],
+            Settings: [*everywhere, ("PG-SRM", actor), ("AC-SRM", critic)],
             QuantileSettings: everywhere,
             SimulatorSettings: [("default", jax), ("paper", paper[SimulatorSettings])],
             GymnasiumSettings: [
@@ -62,6 +64,7 @@ def page() -> str:
                 ("paper", paper[GymnasiumSettings]),
             ],
             PathwiseSettings: [("default", actor)],
+            OnPolicySettings: [("default", critic)],
         }[kind]
         inherited = getattr(kind.__base__, "__dataclass_fields__", {})
         names = [name for name in kind.__dataclass_fields__ if name not in inherited]

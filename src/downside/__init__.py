@@ -11,6 +11,7 @@ if TYPE_CHECKING:
         CNN,
         MLP,
         GymnasiumSettings,
+        OnPolicySettings,
         PathwiseSettings,
         QuantileSettings,
         Settings,
@@ -51,6 +52,7 @@ if TYPE_CHECKING:
     from downside.studies import StudyError, Sweep, sweep
     from downside.studies.frontiers import Frontier, frontier
     from downside.train import (
+        ACSRM,
         PGSRM,
         QRDQN,
         QRSRM,
@@ -72,6 +74,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
+    "ACSRM",
     "CNN",
     "MLP",
     "PGSRM",
@@ -100,6 +103,7 @@ __all__ = [
     "Frontier",
     "GymnasiumSettings",
     "Mean",
+    "OnPolicySettings",
     "PastAware",
     "PathwiseSettings",
     "Plan",
@@ -149,6 +153,7 @@ _HOMES = {
     "cnn": "downside.agents",
     "MLP": "downside.agents",
     "GymnasiumSettings": "downside.agents",
+    "OnPolicySettings": "downside.agents",
     "PathwiseSettings": "downside.agents",
     "QuantileSettings": "downside.agents",
     "Settings": "downside.agents",
@@ -165,6 +170,7 @@ _HOMES = {
     "Callback": "downside.train",
     "QRCVaR": "downside.train",
     "QRDQN": "downside.train",
+    "ACSRM": "downside.train",
     "PGSRM": "downside.train",
     "QRSRM": "downside.train",
     "QRiCVaR": "downside.train",

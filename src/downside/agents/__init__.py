@@ -1,5 +1,6 @@
 """The algorithms, one file each, on shared networks, losses and settings."""
 
+from downside.agents.acsrm import ActorCriticLearner, LivedSRM
 from downside.agents.algorithm import (
     AbstractActorAlgorithm,
     AbstractAlgorithm,
@@ -21,6 +22,7 @@ from downside.agents.qrsrm import SRM, ShiftedUtility
 from downside.agents.quantile_learner import LearnerState, Networks, QuantileLearner
 from downside.agents.settings import (
     GymnasiumSettings,
+    OnPolicySettings,
     PathwiseSettings,
     QuantileSettings,
     Settings,
@@ -38,6 +40,7 @@ __all__ = [
     "AbstractLearner",
     "AbstractMemoryless",
     "AbstractQuantileAlgorithm",
+    "ActorCriticLearner",
     "ActorSRM",
     "BranchedTransition",
     "CandidateReturns",
@@ -45,8 +48,10 @@ __all__ = [
     "GymnasiumSettings",
     "ICVaR",
     "LearnerState",
+    "LivedSRM",
     "Network",
     "Networks",
+    "OnPolicySettings",
     "OuterVariable",
     "PathwiseLearner",
     "PathwiseSettings",

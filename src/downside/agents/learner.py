@@ -79,6 +79,6 @@ class AbstractLearner(eqx.Module):
     @abc.abstractmethod
     def update(
         self, state: Any, batch: Any, outer: OuterVariable, unit: Float[Array, ""]
-    ) -> tuple[Any, Float[Array, ""]]:
-        """The training state after one gradient step, and the loss. Returns are in `unit`s, the
-        spread of the present ones; 0 if they have none."""
+    ) -> tuple[Any, Any]:
+        """The training state after the gradient steps on a batch, and the loss, or several numbers
+        for the log. Returns are in `unit`s, the spread of the present ones; 0 if they have none."""

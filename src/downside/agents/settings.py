@@ -15,6 +15,9 @@ from typing import Literal
 
 from downside.agents._fields import choice, real, shares, switch, whole, widths
 
+_COARSEST_DISCOUNT = 0.9995
+"""With a discount factor up to this, the discount so far tells the time step."""
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Settings:
@@ -286,6 +289,89 @@ class PathwiseSettings(Settings):
     def in_segments(self, horizon: int) -> bool:
         """Whether episodes of so many steps are differentiated in segments."""
         return horizon > max(self.longest_episode, self.segment_steps)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class OnPolicySettings(Settings):
+    """For AC-SRM: an actor and a critic that learn from the episodes they live through."""
+
+    hidden_sizes: tuple[int, ...] = widths(64, 64)
+    """Widths of the hidden layers of each network, unless `network` is given."""
+    activation: Literal["silu", "relu", "gelu", "tanh"] = choice(
+        "tanh", "silu", "relu", "gelu", "tanh"
+    )
+    """What follows each hidden layer."""
+    quantiles: int = whole(50, 1)
+    """N: how many quantiles represent the return distribution of the final policy."""
+    optimiser: Literal["muon", "adam"] = choice("adam", "muon", "adam")
+    """Adam, or Muon for the square matrices of the hidden layers and Adam for the rest."""
+    learning_rate: float = real(1e-3, 0.0, math.inf, open_low=True)
+    """Peak learning rate; it rises over the first 2% of the updates and falls along a cosine."""
+    final_learning_rate: float = real(0.02, 0.0, 1.0)
+    """Last learning rate as a share of `learning_rate`; 1 keeps it constant."""
+    max_grad_norm: float = real(0.5, 0.0, math.inf)
+    """Gradients with a larger norm are scaled down to it; 0: never."""
+
+    # --- experience ---------------------------------------------------------------------------
+    num_envs: int = whole(64, 1)
+    """Environments that run side by side, unless a vector environment is passed in."""
+    n_steps: int = whole(64, 1)
+    """Steps of each environment in an iteration, after which the networks learn from them."""
+    epochs: int = whole(6, 1)
+    """How often the networks see each transition of an iteration."""
+    batch_size: int = whole(0, 0)
+    """Transitions per update; 0: an eighth of those of an iteration."""
+    gae_lambda: float = real(0.95, 0.0, 1.0)
+    """λ of the generalised advantage estimate: 0 trusts the critic, 1 the rewards that followed."""
+    clip_range: float = real(0.2, 0.0, math.inf, open_low=True)
+    """How far the probability of an action may move in an iteration, as a share, with gain."""
+    target_kl: float = real(0.01, 0.0, math.inf, open_low=True)
+    """How far the policy moves in an iteration: its mean Kullback-Leibler divergence from the one
+    that acted. A penalty, whose weight follows from it, keeps it there."""
+    ent_coef: float = real(0.0, 0.0, math.inf)
+    """Weight of the entropy of the policy, which keeps it random."""
+    noise: float = real(0.5, 0.0, math.inf, open_low=True)
+    """Standard deviation of a continuous action at first, in half-widths of its range."""
+    final_noise: float = real(0.1, 0.0, 1.0, open_low=True)
+    """What the learned standard deviation is multiplied by at the end; 1 at the start. Returns are
+    then those of the deterministic policy, nearly."""
+    final_temperature: float = real(0.5, 0.0, 1.0, open_low=True)
+    """The same for discrete actions: the temperature of the softmax at the end."""
+    history_length: int = whole(0, 0)
+    """How many of the last steps the networks see beside the observation: its change and the
+    action."""
+    clock: Literal["auto", "on", "off"] = choice("auto", "auto", "on", "off")
+    """Whether the networks see the number of the step in its episode. auto: if γ is above 0.9995,
+    since otherwise the discount so far tells it."""
+    step_inputs: int = whole(64, 0)
+    """If no episode of the first iteration has more steps than this, the networks see the number of
+    the step as a mark in one of so many inputs: what is best changes from step to step."""
+    averaging: float = real(0.2, 0.0, 1.0)
+    """Share of the run, at its end, over which the weights are averaged for the final policy. 0: no
+    averaging."""
+
+    # --- the outer step -----------------------------------------------------------------------
+    outer_interval: int = whole(1, 1)
+    """Iterations between two records of the run. h moves after each iteration."""
+    outer_rate: float = real(0.3, 0.0, 1.0, open_low=True)
+    """How far the knots of h move towards the quantiles of the last episodes."""
+    risk_neutral_fraction: float = real(0.1, 0.0, 1.0)
+    """Share of the run in which the mean is maximised."""
+    risk_ramp: float = real(0.2, 0.0, 1.0)
+    """Share of the run, after that, in which h turns from a line into the h of the measure."""
+    mean_weight: float = real(0.02, 0.0, 1.0)
+    """Share of the mean in h. Where h is flat nothing can be learned; a little of the mean
+    helps."""
+    evaluation_fraction: float = real(0.03, 0.0, math.inf)
+    """Episodes of the final policy at the end, in which its return distribution is learned: their
+    steps as a share of all."""
+    total_timesteps: int = whole(1_000_000, 1)
+    """Environment steps of a run, unless `learn` says otherwise."""
+
+    @property
+    def has_clock(self) -> bool:
+        """Whether the networks see the number of the step in its episode."""
+        return self.gamma > _COARSEST_DISCOUNT if self.clock == "auto" else self.clock == "on"
 
 
 @functools.cache

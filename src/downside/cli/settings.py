@@ -7,7 +7,13 @@ from typing import Annotated, Any, get_type_hints
 
 import tyro
 
-from downside.agents import GymnasiumSettings, PathwiseSettings, Settings, SimulatorSettings
+from downside.agents import (
+    GymnasiumSettings,
+    OnPolicySettings,
+    PathwiseSettings,
+    Settings,
+    SimulatorSettings,
+)
 from downside.agents.settings import docstrings
 from downside.cli._common import agent_class
 from downside.envs.registry import import_environment, is_jax_id
@@ -61,15 +67,15 @@ def with_settings(commands: Any, arguments: list[str]) -> Any:
 def _kind(arguments: list[str]) -> type[Settings]:
     """Which settings the agent has in the environment, whose id comes first, or behind flags."""
     agent = _agent(arguments)
-    if agent is not None and agent.gym_backend is None:  # the same wherever it can learn
-        return agent.jax_backend.settings_class
+    if agent is not None and None in (agent.gym_backend, agent.jax_backend):
+        return (agent.gym_backend or agent.jax_backend).settings_class  # the same everywhere
     ids = [a for a in arguments if _VERSIONED.fullmatch(a)] or [
         a for a in arguments[:1] if not a.startswith("-")
     ]
     if not ids:  # no environment yet: what every environment has
         return Settings
     if not _is_in_jax(ids[0]):
-        return GymnasiumSettings
+        return GymnasiumSettings if agent is None else agent.gym_backend.settings_class
     return SimulatorSettings if agent is None else agent.jax_backend.settings_class
 
 
@@ -93,7 +99,7 @@ def _agent(arguments: list[str]) -> Any:
 
 def _check_flags(kind: type[Settings], arguments: list[str]) -> None:
     """Refuses the flag of a setting that only other environments or agents have."""
-    kinds = (SimulatorSettings, GymnasiumSettings, PathwiseSettings)
+    kinds = (SimulatorSettings, GymnasiumSettings, PathwiseSettings, OnPolicySettings)
     every = {field.name for other in kinds for field in dataclasses.fields(other)}
     elsewhere = every - {field.name for field in dataclasses.fields(kind)}
     for argument in arguments:

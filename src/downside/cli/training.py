@@ -30,7 +30,8 @@ class Train:
     risk: str | None = None
     """The measure to optimise, e.g. "0.5*mean + 0.5*cvar(0.2)"; qrdqn needs none."""
     agent: str = "qrsrm"
-    """The algorithm: qrsrm, qrcvar, qricvar, qrdqn, pgsrm, or module:Class for one of your own."""
+    """The algorithm: qrsrm, qrcvar, qricvar, qrdqn, pgsrm, acsrm, or module:Class for one of your
+    own."""
     seeds: tuple[int, ...] = (0,)
     """A run for each of them."""
     preset: str = "default"

@@ -37,6 +37,8 @@ class History:
     """Numbers in an observation."""
     actions: gym.Space
     """What there is to choose from."""
+    clock: bool = False
+    """Whether the number of steps since the start of the episode is behind all that."""
 
     def __post_init__(self):
         whole = isinstance(self.steps, int | np.integer) and not isinstance(self.steps, bool)
@@ -49,12 +51,12 @@ class History:
     @property
     def low(self) -> tuple[float, ...]:
         """Changes are not bounded, actions are as their space."""
-        return self._repeat(-np.inf, lambda box: box.low)
+        return (*self._repeat(-np.inf, lambda box: box.low), *([0.0] if self.clock else []))
 
     @property
     def high(self) -> tuple[float, ...]:
         """As `low`."""
-        return self._repeat(np.inf, lambda box: box.high)
+        return (*self._repeat(np.inf, lambda box: box.high), *([np.inf] if self.clock else []))
 
     def _repeat(
         self, change: float, bound: Callable[[gym.spaces.Box], np.ndarray]
@@ -76,6 +78,10 @@ class History:
         after: Float[np.ndarray, "*n d"],
     ) -> Float[np.ndarray, "*n m"]:
         """The memory after a step; discrete actions are counted from 0."""
+        if self.clock:
+            steps, time = memory[..., :-1], memory[..., -1:] + np.float32(1.0)
+            rest = dataclasses.replace(self, clock=False)
+            return np.concatenate([rest.update(steps, before, action, after), time], axis=-1)
         if not self.steps:
             return memory
         taken = self._encode(action, before.shape[:-1])
@@ -98,12 +104,12 @@ class History:
 
 
 def history_of(
-    steps: int, observations: gym.Space, actions: gym.Space
+    steps: int, observations: gym.Space, actions: gym.Space, clock: bool = False
 ) -> tuple[History, gym.spaces.Box, int]:
     """The memory for these spaces, the space of observations with it, and the first action; 0 for
     actions that are not counted."""
     flat = flat_space(observations)
-    memory = History(steps, flat.shape[0], actions)
+    memory = History(steps, flat.shape[0], actions, clock)
     first = int(actions.start) if isinstance(actions, gym.spaces.Discrete) else 0
     return memory, append_to_box(flat, memory.low, memory.high), first
 
@@ -123,9 +129,9 @@ class PastAware(gym.Wrapper[np.ndarray, Any, Any, Any], gym.utils.RecordConstruc
     """
 
     @overload
-    def __new__(cls, env: VectorEnv, steps: int = 1) -> "VectorPastAware": ...
+    def __new__(cls, env: VectorEnv, steps: int = 1, clock: bool = False) -> "VectorPastAware": ...
     @overload
-    def __new__(cls, env: gym.Env, steps: int = 1) -> "PastAware": ...
+    def __new__(cls, env: gym.Env, steps: int = 1, clock: bool = False) -> "PastAware": ...
     def __new__(cls, *args: Any, **kwargs: Any) -> Any:
         """Choose the version for the kind of environment."""
         env = args[0] if args else kwargs.get("env")
@@ -133,12 +139,13 @@ class PastAware(gym.Wrapper[np.ndarray, Any, Any, Any], gym.utils.RecordConstruc
             return VectorPastAware(*args, **kwargs)
         return super().__new__(cls)
 
-    def __init__(self, env: gym.Env, steps: int = 1):
+    def __init__(self, env: gym.Env, steps: int = 1, clock: bool = False):
         """Wrap `env`.
 
         Args:
             env: A `gymnasium.Env` or a `VectorEnv`.
             steps: How many of the last steps are shown.
+            clock: Whether the number of steps since the start of the episode is shown behind them.
         """
         if not isinstance(env, gym.Env):
             raise TypeError(
@@ -146,11 +153,11 @@ class PastAware(gym.Wrapper[np.ndarray, Any, Any, Any], gym.utils.RecordConstruc
                 "`gymnasium.make` gives one from an id; in an environment that is written in JAX "
                 "put what matters into `observe`."
             )
-        gym.utils.RecordConstructorArgs.__init__(self, steps=steps)
+        gym.utils.RecordConstructorArgs.__init__(self, steps=steps, clock=clock)
         super().__init__(env)
         self._inner_space = env.observation_space
         self.memory, self.observation_space, self._first_action = history_of(
-            steps, env.observation_space, env.action_space
+            steps, env.observation_space, env.action_space, clock
         )
         self._now, self._last = self.memory.initial(), np.zeros(self.memory.size, np.float32)
 
@@ -176,12 +183,12 @@ class VectorPastAware(VectorWrapper[np.ndarray, Any, Any, Any, np.ndarray]):
     """`PastAware` for a vector environment, correct in every autoreset mode: the last observation
     of an episode shows the steps that led to it, the first of the next one shows none."""
 
-    def __init__(self, env: VectorEnv, steps: int = 1):
+    def __init__(self, env: VectorEnv, steps: int = 1, clock: bool = False):
         """Wrap `env`; the arguments are those of `PastAware`."""
         super().__init__(env)
         self._mode = autoreset_mode(env)
         self.memory, self.single_observation_space, self._first_action = history_of(
-            steps, env.single_observation_space, env.single_action_space
+            steps, env.single_observation_space, env.single_action_space, clock
         )
         self.observation_space = batch_space(self.single_observation_space, self.num_envs)
         self._now = self.memory.initial(self.num_envs)

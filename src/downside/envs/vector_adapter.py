@@ -51,6 +51,7 @@ class VectorEnvAdapter:
         parameters: Mapping[str, Any] | None = None,
         repeatable: bool = False,
         history_length: int = 0,
+        clock: bool = False,
     ):
         spec = EnvSpec.of(env, parameters)
         self.name, self._id, self.parameters = str(spec), spec.id, dict(spec.parameters)
@@ -70,8 +71,10 @@ class VectorEnvAdapter:
         self.num_actions = int(space.n) if discrete else 0
         """How many actions there are; 0 if they are not discrete."""
         self.first_action = int(space.start) if discrete else 0
+        self.choices = _choices(space)
+        """How many actions there are to choose from: of a MultiDiscrete space, for each part."""
         self.history = History(
-            history_length, flat_space(self.env.single_observation_space).shape[0], space
+            history_length, flat_space(self.env.single_observation_space).shape[0], space, clock
         )
         """What is remembered of the steps before, behind every observation."""
         self.observation_size = self.history.size + len(self.history.low)
@@ -129,7 +132,7 @@ class VectorEnvAdapter:
                 masks = np.where(over[:, None], legal, masks)
         self.raw_observations = raw
         past = self._past
-        if self.history.steps:
+        if self.history.low:
             past = self.history.update(past, self._last, actions, after)
             self._past = np.where(started[:, None], np.float32(0.0), past)
         self._last = observations
@@ -142,7 +145,7 @@ class VectorEnvAdapter:
     def _with_past(
         self, flat: Shaped[np.ndarray, "n d"], past: Float[np.ndarray, "n m"]
     ) -> Shaped[np.ndarray, "n e"]:
-        return np.concatenate([flat, past], axis=-1) if self.history.steps else flat
+        return np.concatenate([flat, past], axis=-1) if self.history.low else flat
 
     def cut(self, which: Bool[np.ndarray, " n"]) -> None:
         """Ends these episodes with the next step, as a time limit would; in a vector environment
@@ -172,6 +175,7 @@ class VectorEnvAdapter:
                 self.parameters,
                 repeatable=True,
                 history_length=self.history.steps,
+                clock=self.history.clock,
             )
         except Exception as error:  # whatever the environment raises that can be there only once
             warnings.warn(
@@ -277,9 +281,9 @@ class VectorEnvAdapter:
     def _masks(
         self, infos: Mapping[str, Any], ended: Bool[np.ndarray, " n"] | None = None
     ) -> Bool[np.ndarray, "n A"]:
-        masks = np.ones((self.num_envs, self.num_actions), bool)
+        masks = np.ones((self.num_envs, sum(self.choices)), bool)
         given = infos.get("action_mask")
-        if given is None or not self.num_actions:  # what is not counted is not masked
+        if given is None or not self.choices:  # what is not counted is not masked
             return masks
         present = np.asarray(infos.get("_action_mask", np.ones(self.num_envs, bool)))
         for i in np.flatnonzero(present):
@@ -288,12 +292,15 @@ class VectorEnvAdapter:
 
     def _mask(self, given: Any, ended: bool) -> Bool[np.ndarray, " A"]:
         mask = np.asarray(given).astype(bool)
-        if ended and mask.shape == (self.num_actions,) and not mask.any():
+        fits = mask.shape == (sum(self.choices),)
+        if ended and fits and not mask.any():
             return ~mask  # nothing is chosen where it is over
-        if mask.shape != (self.num_actions,) or not mask.any():
+        parts = np.split(mask, np.cumsum(self.choices)[:-1]) if fits else []
+        if not fits or not all(part.any() for part in parts):
+            each = " of each choice" if len(self.choices) > 1 else ""
             raise EnvironmentFaultError(
                 f"info['action_mask'] of {self.name} must have one entry for each of the "
-                f"{self.num_actions} actions and allow at least one of them, got {given!r}."
+                f"{sum(self.choices)} actions and allow at least one of them{each}, got {given!r}."
             )
         return mask
 
@@ -308,7 +315,7 @@ class VectorEnvAdapter:
             )
         final_info = infos.get("final_info", {})
         given = final_info.get("action_mask") if isinstance(final_info, Mapping) else None
-        given = given if self.num_actions else None
+        given = given if self.choices else None
         for i in np.flatnonzero(over):
             last = infos["final_obs"][i]
             after[i] = flatten(self.env.single_observation_space, last)
@@ -338,6 +345,15 @@ _SEVERAL = (
 def _shown(value: Any) -> str:
     text = repr(value)
     return text if len(text) <= 120 else f"{text[:120]}..."
+
+
+def _choices(space: gym.Space) -> tuple[int, ...]:
+    """How many actions each choice has; none for actions that are not counted."""
+    if isinstance(space, gym.spaces.Discrete):
+        return (int(space.n),)
+    if isinstance(space, gym.spaces.MultiDiscrete):
+        return tuple(int(count) for count in space.nvec.ravel())
+    return ()
 
 
 def _bounds(space: gym.Space) -> tuple[np.ndarray, np.ndarray] | None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from downside.agents import QuantileSettings
+from downside.agents import OnPolicySettings, QuantileSettings
 from downside.decompose import ConditionalRisk
 from downside.envs import AbstractJaxEnv, make_jax
 from downside.envs.faults import named_faults
@@ -129,11 +129,16 @@ def make_source(
         )
     label = f"{subject.name}, {subject.risk}" if label is None else label
     outer = subject.outer_variable  # raises if the agent has not learned anything
-    has_quantiles = isinstance(subject.settings, QuantileSettings)
+    by_action = isinstance(subject.settings, QuantileSettings)
+    has_quantiles = by_action or (
+        isinstance(subject.settings, OnPolicySettings) and subject.settings.evaluation_fraction > 0
+    )
     allowed = (None, "learned", "simulated") if has_quantiles else (None, "simulated")
     _check_returns(returns, allowed, f"an agent of {subject.name}")
     given = subject.env if env is None else env
     jax_env = given if isinstance(given, AbstractJaxEnv) else make_jax(given)
+    if env is None and isinstance(subject.settings, OnPolicySettings):
+        jax_env = subject.jax_env
     if returns == "learned" or (returns is None and jax_env is None and has_quantiles):
         return LearnedSource(subject, env, label)
     if jax_env is None:
@@ -152,7 +157,7 @@ def make_source(
         gamma=gamma,
         label=label,
         note="" if subject.algorithm_class.static else NOT_STATIC,
-        predicted=functools.partial(learned_start, subject) if has_quantiles else None,
+        predicted=functools.partial(learned_start, subject) if by_action else None,
     )
 
 

@@ -20,6 +20,7 @@ from downside.explanation.sources import JAX_COPIES, AbstractSource
 from downside.explanation.trajectory import (
     Action,
     TimeStep,
+    grid_through,
     legal_actions,
     plain_action,
     record_trajectories,
@@ -43,10 +44,6 @@ _FRESH_SEED = 2_000_000
 """No other episodes use it."""
 _CHOICES = 1_000_000
 """The noise of alternatives in the checks is numbered from here on."""
-_GRID = 11
-"""Points of a grid of continuous actions in one dimension."""
-_MOST_ALTERNATIVES = 30
-"""Of a continuous action of several dimensions, about."""
 
 
 @final
@@ -212,22 +209,6 @@ class SimulatedSource(AbstractSource):
             )
             batches.append(np.asarray(returns, dtype=float))
         return np.concatenate(batches)[: len(pairs)].reshape(len(steps), -1)
-
-
-def grid_through(
-    action: tuple[float, ...], low: Float[np.ndarray, " k"], high: Float[np.ndarray, " k"]
-) -> list[tuple[float, ...]]:
-    """The action, and along each dimension points from the lowest to the highest legal one, with
-    the other dimensions held. In one dimension in order; otherwise the action comes first."""
-    size = len(action)
-    count = _GRID if size == 1 else max(3, min(7, _MOST_ALTERNATIVES // size))
-    grid: list[tuple[float, ...]] = []
-    for i, (bottom, top) in enumerate(zip(low.tolist(), high.tolist(), strict=True)):
-        near = 0.25 * (top - bottom) / (count - 1)
-        for point in np.linspace(bottom, top, count).tolist():
-            if top > bottom and abs(point - action[i]) > near:
-                grid.append((*action[:i], point, *action[i + 1 :]))
-    return sorted([action, *grid]) if size == 1 else [action, *grid]
 
 
 def simulated_returns(

@@ -11,12 +11,12 @@ import gymnasium as gym
 import numpy as np
 from jaxtyping import Float
 
-from downside.agents import QuantileSettings
+from downside.agents import OnPolicySettings, QuantileSettings
 from downside.envs import AbstractJaxEnv, GymnasiumEnv, Memory
 from downside.envs.rollout import Now
 from downside.exact import AbstractFiniteProblem, Plan
 from downside.explanation.names import Names, names_of
-from downside.explanation.trajectory import Action, TimeStep, record_trajectories
+from downside.explanation.trajectory import Action, TimeStep, grid_through, record_trajectories
 from downside.risk import AbstractSpectralRisk, Distribution
 from downside.train import Agent
 
@@ -25,6 +25,8 @@ JAX_COPIES = 64
 _GYM_COPIES = 16
 _MAX_STARTS = 32
 _BATCH = 256
+_REACH, _WIDEST = 1.0, 1e6
+"""How far around the action that is taken others are compared, where a box is wider than this."""
 _FRESH_EPISODES = 20_000
 _FRESH_SEED = 2_000_000
 """No other episodes use it."""
@@ -94,7 +96,7 @@ class LearnedSource(AbstractSource):
     kind = "learned"
 
     def __init__(self, agent: Agent, env: Any, label: str):
-        assert isinstance(agent.settings, QuantileSettings)
+        assert isinstance(agent.settings, QuantileSettings | OnPolicySettings)
         self.agent, self.label = agent, label
         self._same_env = env is None
         self.risk, self.gamma = agent.risk, agent.settings.gamma
@@ -132,32 +134,62 @@ class LearnedSource(AbstractSource):
 
     def returns(self, steps: Sequence[TimeStep]) -> Distribution:
         """The quantiles of the actions that are taken."""
-        actions = np.array(
-            [
-                step.action - self._first_action if isinstance(step.action, int) else -1
-                for step in steps
-            ]
-        )
+        over = np.array([step.action is None for step in steps])
+        space = self._envs[0].action_space
+        nothing: Any = np.zeros(space.shape or ()) + self._first_action
+        actions = np.array([nothing if step.action is None else step.action for step in steps])
         observations = np.array([step.state for step in steps], dtype=np.float32)
+        return Distribution.from_quantiles(
+            np.where(over[:, None], 0.0, self._quantiles(observations, actions))
+        )
+
+    def _quantiles(
+        self, observations: Float[np.ndarray, "n d"], actions: np.ndarray
+    ) -> Float[np.ndarray, "n N"]:
+        """The quantiles after an action at each observation."""
         parts = []
-        for begin in range(0, len(steps), _BATCH):
-            part = observations[begin : begin + _BATCH]
+        for begin in range(0, len(observations), _BATCH):
+            part, taken = observations[begin : begin + _BATCH], actions[begin : begin + _BATCH]
             # Rows are repeated to fill the batch, so that only one shape is compiled.
-            full = np.resize(part, (_BATCH if len(steps) > 1 else 1, *part.shape[1:]))
-            quantiles = self.agent.return_distribution(full)[: len(part)]
-            taken = actions[begin : begin + _BATCH]
-            chosen = quantiles[np.arange(len(part)), np.maximum(taken, 0)]
-            parts.append(np.where(taken[:, None] < 0, 0.0, chosen))
-        return Distribution.from_quantiles(np.concatenate(parts))
+            count = _BATCH if len(observations) > 1 else 1
+            full = (np.resize(rows, (count, *rows.shape[1:])) for rows in (part, taken))
+            parts.append(self.agent.policy.quantiles_of(*full)[: len(part)])
+        return np.concatenate(parts)
 
     def returns_by_action(self, step: TimeStep) -> tuple[list[Action], Distribution]:
-        """The quantiles of every action."""
+        """The quantiles of every action; of others than Discrete ones, of a grid."""
         observation = np.asarray(step.state, dtype=np.float32)
+        if isinstance(step.action, tuple):
+            grid = _grid(self._envs[0].action_space, step)
+            rows = np.resize(observation, (len(grid), observation.size))
+            return list[Action](grid), Distribution.from_quantiles(
+                self._quantiles(rows, np.array(grid))
+            )
         quantiles = self.agent.return_distribution(observation[None])[0]
         legal = np.ones(len(quantiles), bool) if step.legal is None else step.legal
         allowed = np.flatnonzero(legal)
         actions: list[Action] = [int(action) + self._first_action for action in allowed]
         return actions, Distribution.from_quantiles(quantiles[allowed])
+
+
+def _grid(space: gym.Space, step: TimeStep) -> list[tuple[float, ...]]:
+    """Actions beside the one that is taken: one part of it is changed at a time."""
+    assert isinstance(step.action, tuple)
+    if isinstance(space, gym.spaces.Box):
+        with np.errstate(over="ignore"):
+            low, high = space.low.ravel().astype(float), space.high.ravel().astype(float)
+            bounded, taken = high - low < _WIDEST, np.array(step.action)
+            low = np.where(bounded, low, np.maximum(low, taken - _REACH))
+            high = np.where(bounded, high, np.minimum(high, taken + _REACH))
+        return grid_through(step.action, low, high)
+    assert isinstance(space, gym.spaces.MultiDiscrete)
+    legal = np.ones(int(space.nvec.sum()), bool) if step.legal is None else step.legal
+    grid = [step.action]
+    for i, mask in enumerate(np.split(legal, np.cumsum(space.nvec)[:-1])):
+        for number in (np.flatnonzero(mask) + space.start[i]).tolist():
+            if number != step.action[i]:
+                grid.append((*step.action[:i], float(number), *step.action[i + 1 :]))
+    return grid
 
 
 def learned_start(agent: Agent, first: Sequence[TimeStep]) -> Distribution:

@@ -21,6 +21,11 @@ from downside.envs.rollout import AugmentedPolicy, Now, play_episodes, unroll
 MAX_STEPS = 5_000
 """Steps after which an episode is cut."""
 
+_GRID = 11
+"""Points of a grid of continuous actions in one dimension."""
+_MOST_ALTERNATIVES = 30
+"""Of a continuous action of several dimensions, about."""
+
 Action = int | tuple[float, ...]
 """The number of a discrete action, or the coordinates of a continuous one."""
 
@@ -189,3 +194,19 @@ def legal_actions(
 def plain_action(action: Any) -> Action:
     """An action in plain types."""
     return action if isinstance(action, int) else tuple(np.asarray(action, float).tolist())
+
+
+def grid_through(
+    action: tuple[float, ...], low: Float[np.ndarray, " k"], high: Float[np.ndarray, " k"]
+) -> list[tuple[float, ...]]:
+    """The action, and along each dimension points from the lowest to the highest legal one, with
+    the other dimensions held. In one dimension in order; otherwise the action comes first."""
+    size = len(action)
+    count = _GRID if size == 1 else max(3, min(7, _MOST_ALTERNATIVES // size))
+    grid: list[tuple[float, ...]] = []
+    for i, (bottom, top) in enumerate(zip(low.tolist(), high.tolist(), strict=True)):
+        near = 0.25 * (top - bottom) / (count - 1)
+        for point in np.linspace(bottom, top, count).tolist():
+            if top > bottom and abs(point - action[i]) > near:
+                grid.append((*action[:i], point, *action[i + 1 :]))
+    return sorted([action, *grid]) if size == 1 else [action, *grid]

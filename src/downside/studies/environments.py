@@ -7,12 +7,12 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from downside._registration import JAX_IDS
+from downside.agents.policy_head import PolicyHead
 from downside.envs import make_jax
 from downside.envs.env_spec import EnvSpec
 from downside.envs.registry import class_of, import_environment, is_jax_id, jax_parameters
 from downside.envs.vector_adapter import VectorEnvAdapter
 from downside.studies.problems import KeyPath, Problems, named_in
-from downside.train.gym_backend import GymBackend
 
 
 class Environment(NamedTuple):
@@ -21,6 +21,8 @@ class Environment(NamedTuple):
     id: str
     parameters: dict[str, Any]
     in_jax: bool
+    discrete: bool = True
+    """Whether its actions are of a Discrete space."""
 
 
 def read_environment(
@@ -74,8 +76,11 @@ def _make(env_id: str, parameters: dict[str, Any]) -> Environment:
         return Environment(env_id, complete, in_jax=True)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        GymBackend(VectorEnvAdapter(bare, 1, parameters)).env.close()
-    return Environment(env_id, parameters, in_jax=False)
+        adapter = VectorEnvAdapter(bare, 1, parameters)
+    adapter.close()
+    if not adapter.num_actions:  # what AC-SRM cannot do, nobody can
+        PolicyHead.of(adapter.action_space, adapter.name)
+    return Environment(env_id, parameters, in_jax=False, discrete=adapter.num_actions > 0)
 
 
 def _locate(

@@ -30,6 +30,7 @@ from downside._names import did_you_mean
 from downside.agents import (
     AbstractAlgorithm,
     GymnasiumSettings,
+    OnPolicySettings,
     PathwiseSettings,
     Settings,
     SimulatorSettings,
@@ -50,7 +51,7 @@ _MEASURES = ("mean", "cvar(0.2)")
 """Measures of every run, if the study has none."""
 _SETTINGS: Mapping[str, type[Settings]] = {
     field.name: kind
-    for kind in (PathwiseSettings, SimulatorSettings, GymnasiumSettings)
+    for kind in (OnPolicySettings, PathwiseSettings, SimulatorSettings, GymnasiumSettings)
     for field in dataclasses.fields(kind)
 }
 """All settings, each with a class that has it."""
@@ -376,8 +377,22 @@ class _Reader:
                         f"{kind.algorithm_class.name} learns only in environments written in JAX, "
                         f"got {env.id}. Put it into a study of its own."
                     )
+                if not env.discrete and kind.gym_backend is GymBackend:
+                    raise ValueError(
+                        f"{kind.algorithm_class.name} needs discrete actions, and {env.id} has "
+                        "others. Use acsrm there, or put it into a study of its own."
+                    )
+                if kind.gym_backend is not GymBackend:
+                    kinds = kind.gym_backend.settings_class
+                    return resolve(kind.algorithm_class, kinds, agent.preset, agent.changes)
                 return self._adapted(env, kind.algorithm_class, agent, steps)
             backend, core = kind.jax_backend, make_jax(env.id, **env.parameters)
+            if backend is None:
+                raise ValueError(
+                    f"{kind.algorithm_class.name} learns from lived episodes, and a study trains "
+                    f"agents in {env.id} together, in a compiled program. Use another agent, or "
+                    "train it with `downside train`."
+                )
             settings = resolve(
                 kind.algorithm_class, backend.settings_class, agent.preset, agent.changes
             )
@@ -432,8 +447,9 @@ def _backend(in_jax: bool) -> type[JaxBackend] | type[GymBackend]:
 def _owner(agent: str | None, setting: str) -> type[Settings]:
     """The settings class that says which values an agent's setting may have."""
     known = agents_by_name()
-    if agent in known and known[agent].gym_backend is None:
-        kind = known[agent].jax_backend.settings_class
+    backends = (known[agent].gym_backend, known[agent].jax_backend) if agent in known else ()
+    if None in backends:
+        (kind,) = (backend.settings_class for backend in backends if backend is not None)
         if setting in {field.name for field in dataclasses.fields(kind)}:
             return kind
     return _SETTINGS.get(setting, Settings)

@@ -5,12 +5,13 @@ from downside.train.advice import AdviceWarning
 from downside.train.agent import Agent
 from downside.train.checkpoint import CheckpointError
 from downside.train.driver import DivergenceError
-from downside.train.family import PGSRM, QRDQN, QRSRM, QRCVaR, QRiCVaR
+from downside.train.family import ACSRM, PGSRM, QRDQN, QRSRM, QRCVaR, QRiCVaR
 from downside.train.loading import load
 from downside.train.many import train_many
 from downside.train.monitor import Callback, Checkpoints, Evaluations, StopAtValue
 
 __all__ = [
+    "ACSRM",
     "PGSRM",
     "QRDQN",
     "QRSRM",

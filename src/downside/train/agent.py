@@ -30,6 +30,7 @@ from downside.train.config import check_timesteps, environment, resolve
 from downside.train.dial import FoundTarget, turned
 from downside.train.driver import Backend, Driver, untrained
 from downside.train.gym_backend import GymBackend
+from downside.train.gym_base import AbstractGymBackend
 from downside.train.jax_backend import AbstractJaxBackend, JaxBackend
 from downside.train.log import Log
 from downside.train.monitor import Interruption, TrainingBar, as_callbacks
@@ -65,9 +66,9 @@ class Agent:
     """Which algorithm it is."""
     dial_algorithm: ClassVar[type[AbstractDialAlgorithm] | None] = None
     """The algorithm for a family of measures; None if there is none."""
-    jax_backend: ClassVar[type[AbstractJaxBackend]] = JaxBackend
-    """How it learns in environments written in JAX."""
-    gym_backend: ClassVar[type[GymBackend] | None] = GymBackend
+    jax_backend: ClassVar[type[AbstractJaxBackend] | None] = JaxBackend
+    """How it learns in environments written in JAX; None if as in all others."""
+    gym_backend: ClassVar[type[AbstractGymBackend] | None] = GymBackend
     """How it learns in other environments; None if it cannot."""
     classes: ClassVar[dict[str, type["Agent"]]] = {}
     """All agents by the name that files have for them; yours among them, once defined."""
@@ -166,12 +167,12 @@ class Agent:
     ) -> tuple[Settings, Backend]:
         """The settings, and where transitions come from."""
         algorithm = self.algorithm_class
-        if jax_env is not None:
+        if jax_env is not None and jax_env.default_gamma is not None:
+            changes = {"gamma": jax_env.default_gamma, **changes}
+        if jax_env is not None and self.jax_backend is not None:
             kind = self.jax_backend
             if self.preset == "default":
                 changes = {**kind.defaults_for(jax_env), **changes}
-            if jax_env.default_gamma is not None:
-                changes = {"gamma": jax_env.default_gamma, **changes}
             settings = resolve(
                 algorithm, kind.settings_class, self.preset, changes, network=network
             )
@@ -180,11 +181,11 @@ class Agent:
             raise ValueError(
                 f"`env` must be written in JAX for {self.name}, which differentiates simulated "
                 f"episodes, or be a ds.Simulator; got {self.env_spec}. Write the problem in JAX or "
-                "in NumPy (docs: Which door?), or use ds.QRSRM."
+                "in NumPy (docs: Which door?), or use ds.ACSRM."
             )
-        settings = resolve(algorithm, GymnasiumSettings, self.preset, changes, _count(env), network)
-        assert isinstance(settings, GymnasiumSettings)
-        return settings, self.gym_backend.make(env, env_kwargs, settings)
+        kind, num_envs = self.gym_backend, _count(env)
+        settings = resolve(algorithm, kind.settings_class, self.preset, changes, num_envs, network)
+        return settings, kind.make(env if jax_env is None else jax_env, env_kwargs, settings)
 
     def adapt(self, total_timesteps: int | None = None) -> None:
         """Plays the warm-up, and fits the defaults to what it shows: `agent.settings` then has what

@@ -13,6 +13,7 @@ from downside._names import did_you_mean
 from downside.agents import (
     AbstractAlgorithm,
     GymnasiumSettings,
+    OnPolicySettings,
     PathwiseSettings,
     Settings,
     SimulatorSettings,
@@ -112,6 +113,7 @@ _ELSEWHERE: Mapping[type[Settings], str] = {
     SimulatorSettings: "It is for environments written in JAX, which can be simulated from any "
     "state.",
     PathwiseSettings: "It is for PG-SRM.",
+    OnPolicySettings: "It is for AC-SRM.",
 }
 """What to say of a setting that only these settings have."""
 
@@ -218,8 +220,10 @@ def unknown_setting(name: str, kind: type[Settings]) -> str:
     owners = [
         other for other in _ELSEWHERE if name in {field.name for field in dataclasses.fields(other)}
     ]
-    if owners and kind is PathwiseSettings:
-        return f"There is no setting `{name}` for PG-SRM. It is for the QR agents."
+    actors = {PathwiseSettings: "PG-SRM", OnPolicySettings: "AC-SRM"}
+    if owners and kind in actors:
+        owner = _ELSEWHERE[owners[0]] if owners[0] in actors else "It is for the QR agents."
+        return f"There is no setting `{name}` for {actors[kind]}. {owner}"
     if owners:
         return f"There is no setting `{name}` for this environment. {_ELSEWHERE[owners[0]]}"
     names = [field.name for field in dataclasses.fields(kind)]
@@ -258,6 +262,7 @@ _SAME: Mapping[str, str] = {
     "exploration_final_eps": "exploration_final",
     "train_freq": "update_interval",
     "gradient_steps": "updates_per_step",
+    "n_epochs": "epochs",
 }
 _IGNORED = ("device", "_init_setup_model", "stats_window_size", "optimize_memory_usage")
 

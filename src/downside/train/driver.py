@@ -36,6 +36,8 @@ class Backend(Protocol):
     num_actions: int
     first_action: int
     """The number that the environment has for action 0."""
+    mask_size: int
+    """Entries of an action mask: of a MultiDiscrete space, the actions of all its choices."""
     default_episodes: int
     """How many episodes `evaluate` plays unless told: fewer where they are slow."""
 

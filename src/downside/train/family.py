@@ -1,9 +1,10 @@
 """The public agents of the family, each one algorithm."""
 
-from downside.agents import DQN, SRM, ActorSRM, DialSRM, ICVaR, StaticCVaR
+from downside.agents import DQN, SRM, ActorSRM, DialSRM, ICVaR, LivedSRM, StaticCVaR
 from downside.envs import Hedging
 from downside.risk import AbstractSpectralRisk
 from downside.train.agent import Agent
+from downside.train.on_policy_backend import OnPolicyBackend
 from downside.train.pathwise_backend import PathwiseBackend
 
 
@@ -72,3 +73,15 @@ class PGSRM(Agent):
         return env.indifference_price(
             self.simulate_returns(count, seed), self.risk if risk is None else risk
         )
+
+
+class ACSRM(Agent):
+    """AC-SRM: any static spectral risk measure, by an actor that learns from lived episodes.
+
+    Any Gymnasium environment or vector environment; actions may be continuous, Discrete or
+    MultiDiscrete.
+    """
+
+    algorithm_class = LivedSRM
+    jax_backend = None
+    gym_backend = OnPolicyBackend

@@ -11,27 +11,26 @@ from collections.abc import Mapping
 from typing import Any
 
 import equinox as eqx
-import gymnasium as gym
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float, Int, Key
+from jaxtyping import Array, Bool, Int, Key
 
 from downside._memory import check_fits
 from downside._random import stream
 from downside.agents.algorithm import AbstractAlgorithm
-from downside.agents.learner import AbstractLearner, next_spread, return_scale
+from downside.agents.learner import next_spread, return_scale
 from downside.agents.networks import MakeTrunk, input_spread
-from downside.agents.settings import GymnasiumSettings, Settings
-from downside.envs import AbstractJaxEnv, PastAware
-from downside.envs.flatten import flat_space, flatten_any, is_bytes
-from downside.envs.memory_env import append_to_box, initial_memory
-from downside.envs.rollout import VectorRollout, in_turns
+from downside.agents.settings import GymnasiumSettings
+from downside.envs.flatten import is_bytes
+from downside.envs.memory_env import initial_memory
+from downside.envs.rollout import VectorRollout
 from downside.envs.vector_adapter import EnvironmentFaultError, VectorEnvAdapter
 from downside.train.adapting import WarmUp
 from downside.train.advice import advise
 from downside.train.config import WINDOW
-from downside.train.gym_program import Round, choose_now, fit_quantiles, greedy_actions, outer_step
+from downside.train.gym_base import AbstractGymBackend
+from downside.train.gym_program import Round, choose_now, fit_quantiles, outer_step
 from downside.train.gym_state import (
     Average,
     Experience,
@@ -53,21 +52,19 @@ _MAX_WARMUP = 20
 """How many times longer the warm-up may get until an episode has ended."""
 
 
-class GymBackend:
-    """Trains and plays in one Gymnasium environment."""
+class GymBackend(AbstractGymBackend):
+    """Learns from transitions in one Gymnasium environment."""
 
-    settings_class: type[Settings] = GymnasiumSettings
-    jax_env: AbstractJaxEnv | None = None
-    default_episodes = 1_000
+    settings_class = GymnasiumSettings
 
     def __init__(self, adapter: VectorEnvAdapter):
         if not adapter.num_actions:
             raise ValueError(
-                f"`env` must have discrete actions, got {adapter.env.single_action_space}. Wrap it "
-                "in `gymnasium.wrappers.TransformAction`: a number picks one of a few actions."
+                f"`env` must have discrete actions, got {adapter.env.single_action_space}. Use "
+                "ds.ACSRM, which takes any; or wrap it in `gymnasium.wrappers.TransformAction`: a "
+                "number picks one of a few actions."
             )
-        self.adapter, self.env = adapter, adapter.env
-        self.num_actions, self.first_action = adapter.num_actions, adapter.first_action
+        super().__init__(adapter)
         self.experience: Experience | None = None
         self._rollout: VectorRollout | None = None
         self._round: tuple[Any, Round] | None = None
@@ -467,55 +464,3 @@ class GymBackend:
         self.experience = self._experience(rows, len(arrays["episodes"][0]))
         self.experience.fill(arrays)
         return state
-
-    # --- the environment ----------------------------------------------------------------------
-
-    @property
-    def observation_space(self) -> gym.spaces.Box:
-        """Flat observations, without the memory of rewards."""
-        flat, history = flat_space(self.env.single_observation_space), self.adapter.history
-        return append_to_box(flat, history.low, history.high)
-
-    @property
-    def shown_size(self) -> int:
-        """How many numbers the environment itself shows."""
-        return self.adapter.history.size
-
-    def flatten(self, observation: Any) -> tuple[Float[np.ndarray, "n d"], bool] | None:
-        """Observations as the environment returns them, as rows; None if they are rows already."""
-        space = self.env.single_observation_space
-        if isinstance(space, gym.spaces.Box) and len(space.shape) == 1:
-            return None
-        return None if self.adapter.history.steps else flatten_any(space, observation)
-
-    def make_env(self, render_mode: str | None = None) -> gym.Env:
-        """A new environment of the same kind."""
-        env = self.adapter.make_env(render_mode)
-        if env is None:
-            raise ValueError(
-                f"`env` must be given: {self.adapter.name} is not registered, so that no second "
-                "environment can be made."
-            )
-        return env
-
-    def wrap(self, env: Any) -> Any:
-        """With the last steps, where agents see them."""
-        return PastAware(env, self.adapter.history.steps) if self.adapter.history.steps else env
-
-    def simulate_returns(
-        self, learner: AbstractLearner, policy: BestPolicy, episodes: int, seed: int
-    ) -> Float[np.ndarray, " episodes"]:
-        """The discounted returns of a policy in new episodes."""
-        act = greedy_actions(learner, policy.networks, policy.outer)
-        adapter = self.adapter.for_evaluation(episodes)
-        try:
-            rows = VectorRollout(adapter, learner.settings.gamma, seed).play(act, episodes)
-        finally:
-            adapter.close()
-        # The first of many episodes come from all environments.
-        return np.array([row[0] for row in in_turns(rows)])
-
-    @property
-    def aligned(self) -> bool:
-        """Whether episode i of an evaluation begins with the same seed for every agent."""
-        return self.adapter.aligned

@@ -45,7 +45,7 @@ def greedy_actions(learner: AbstractLearner, networks: Any, outer: OuterVariable
 
     It is called at every step, so what does not change is taken apart once.
     """
-    leaves, structure = _flat((learner, networks, outer))
+    leaves, structure = flat_arrays((learner, networks, outer))
     choose = _compiled_choice(structure)
     return lambda rollout: choose_now(choose, leaves, rollout)
 
@@ -100,7 +100,7 @@ def _choose(
     )
 
 
-class _Structure:
+class ArrayStructure:
     """A pytree without its arrays; hashable, so that what is compiled for it can be found again."""
 
     def __init__(self, tree: Any, rest: Any):
@@ -116,16 +116,18 @@ class _Structure:
         return self.tree, tuple(self._others), self._other_tree
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Structure) and self._key() == other._key()
+        return isinstance(other, ArrayStructure) and self._key() == other._key()
 
     def __hash__(self) -> int:
         return hash(self._key())
 
 
-def _flat(tree: Any) -> tuple[list[Array], _Structure]:
+def flat_arrays(tree: Any) -> tuple[list[Array], ArrayStructure]:
+    """The arrays of a pytree, and all else: a compiled function that takes a list is called with
+    less ado."""
     arrays, rest = eqx.partition(tree, eqx.is_array)
     leaves, structure = jax.tree.flatten(arrays)
-    return leaves, _Structure(structure, rest)
+    return leaves, ArrayStructure(structure, rest)
 
 
 def awaited(actions: Any) -> Int[np.ndarray, " n"]:
@@ -147,9 +149,9 @@ class Round:
     def __init__(self, spec: TrainSpec, algorithm: AbstractAlgorithm, state: CommonState):
         settings = spec.settings
         assert isinstance(settings, GymnasiumSettings)
-        _, learner_structure = _flat(state.learner)
-        _, networks_structure = _flat(state.learner.networks)
-        _, fixed_structure = _flat((algorithm, state.outer, state.spread))
+        _, learner_structure = flat_arrays(state.learner)
+        _, networks_structure = flat_arrays(state.learner.networks)
+        _, fixed_structure = flat_arrays((algorithm, state.outer, state.spread))
 
         def choose(leaves: tuple[list[Array], list[Array]], *situation: Array) -> Array:
             networks = networks_structure.whole(leaves[0])
@@ -175,7 +177,7 @@ class Round:
                 learner_state: LearnerState = learner_structure.whole(leaves)
                 transitions = relabelled(settings, algorithm, unit, *batch)
                 learner_state, loss = learner.update(learner_state, transitions, outer, unit)
-                return _flat(learner_state)[0], loss
+                return flat_arrays(learner_state)[0], loss
 
             leaves, losses = jax.lax.scan(step, learner_leaves, (samples, noise))
             return leaves, losses.mean()
@@ -184,13 +186,13 @@ class Round:
         options: Any = {"compiler_options": {"xla_cpu_multi_thread_eigen": False}}
         self.choose, self.update = jax.jit(choose, **options), jax.jit(update, **options)
         self._learner_structure = learner_structure
-        self.num_networks = len(_flat(state.learner.networks)[0])
+        self.num_networks = len(flat_arrays(state.learner.networks)[0])
         """The networks are the first field of the learner's state, so their leaves come first."""
 
     @staticmethod
     def leaves(algorithm: AbstractAlgorithm, state: CommonState) -> tuple[list[Array], list[Array]]:
         """The arrays of the learner's state, and those that do not change within a chunk."""
-        return _flat(state.learner)[0], _flat((algorithm, state.outer, state.spread))[0]
+        return flat_arrays(state.learner)[0], flat_arrays((algorithm, state.outer, state.spread))[0]
 
     def learner_state(self, leaves: list[Array]) -> LearnerState:
         """The learner's state with these arrays."""

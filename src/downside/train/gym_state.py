@@ -205,10 +205,14 @@ class Streams:
         counter = [0, 0, zlib.crc32(name.encode()), number]
         return np.random.Generator(np.random.Philox(counter=counter, key=self._root))
 
+    def seed(self, name: str, number: int = 0) -> int:
+        """A seed for environments."""
+        return int(self.generator(name, number).integers(0, 2**31 - 1))
+
 
 def episode_seed(key: Key[Array, ""], timesteps: int) -> int:
     """The seed that environments are reset with when training begins or goes on."""
-    return int(Streams(key).generator("episodes", timesteps).integers(0, 2**31 - 1))
+    return Streams(key).seed("episodes", timesteps)
 
 
 def without_values(state: GymState) -> GymState:

@@ -41,7 +41,7 @@ class AbstractJaxBackend(abc.ABC):
 
     def __init__(self, env: AbstractJaxEnv):
         self.env = self.jax_env = env
-        self.num_actions = env.num_actions
+        self.num_actions = self.mask_size = env.num_actions
 
     @classmethod
     def defaults_for(cls, env: AbstractJaxEnv) -> Mapping[str, Any]:
@@ -138,16 +138,7 @@ class AbstractJaxBackend(abc.ABC):
         self, learner: AbstractLearner, policy: BestPolicy, episodes: int, seed: int
     ) -> Float[np.ndarray, " episodes"]:
         """The discounted returns of a policy in new episodes."""
-        gamma = learner.settings.gamma
-        returns, _ = simulate(
-            self.env,
-            GreedyPolicy(learner, policy.networks, policy.outer, self.env),
-            gamma=gamma,
-            episodes=episodes,
-            key=jax.random.key(seed),
-            horizon=measuring_horizon(self.env, gamma),
-        )
-        return returns
+        return greedy_returns(self.env, learner, policy, episodes, seed)
 
 
 class JaxBackend(AbstractJaxBackend):
@@ -190,6 +181,22 @@ class JaxBackend(AbstractJaxBackend):
             state,
             (fresh, jnp.zeros((), jnp.int32), stream(state.key, "again")),
         )
+
+
+def greedy_returns(
+    env: AbstractJaxEnv, learner: AbstractLearner, policy: BestPolicy, episodes: int, seed: int
+) -> Float[np.ndarray, " episodes"]:
+    """The discounted returns of a policy in new episodes."""
+    gamma = learner.settings.gamma
+    returns, _ = simulate(
+        env,
+        GreedyPolicy(learner, policy.networks, policy.outer, env),
+        gamma=gamma,
+        episodes=episodes,
+        key=jax.random.key(seed),
+        horizon=measuring_horizon(env, gamma),
+    )
+    return returns
 
 
 class GreedyPolicy(eqx.Module):

@@ -89,6 +89,11 @@ def train_many(
             f"`risks` must be a list of measures, got {risks!r}. Pass [{str(risks)!r}] for one."
         )
     check_in_jax(env, env_kwargs)
+    if agent.jax_backend is None:
+        raise ValueError(
+            f"`agent` must be one that learns in a compiled program, got {agent.__name__}, which "
+            "lives through episodes. Train one after the other."
+        )
     seeds = list(seeds)
     agents = [
         agent(

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
 
+from downside.agents.acsrm import ActorCriticLearner
 from downside.agents.learner import AbstractLearner
 from downside.agents.quantile_learner import QuantileLearner
 from downside.envs import AbstractMemoryInput, MemoryAware
@@ -37,7 +38,7 @@ class Policy:
     ) -> Any:
         """The action of the policy; a random one in a share `explore` of cases."""
         batch, single = self.flat(observation)
-        shape = (len(batch), self.backend.num_actions)
+        shape = (len(batch), self.backend.mask_size)
         masks = np.ones(shape, bool) if masks is None else np.asarray(masks, bool)
         if masks.shape not in (shape, shape[1:]):
             raise ValueError(
@@ -76,8 +77,21 @@ class Policy:
         """The learned quantiles of every action's return, in increasing order."""
         return self._map(_quantiles, observation)
 
+    def quantiles_of(
+        self, observations: Float[np.ndarray, "n d"], actions: Any
+    ) -> Float[np.ndarray, "n N"]:
+        """The learned quantiles of the return after one action for each observation."""
+        if not isinstance(self.learner, ActorCriticLearner):
+            numbers = np.asarray(actions, int) - self.backend.first_action
+            return self.quantiles(observations)[np.arange(len(numbers)), numbers]
+        taken = np.asarray(actions)
+        if self.backend.num_actions:
+            taken = taken - self.backend.first_action
+        rows = jnp.asarray(np.asarray(observations, np.float32))
+        return np.asarray(_quantiles_of(self.learner, self.best, rows, taken), dtype=float)
+
     def _map(self, function: Any, observation: Any) -> Any:
-        if not isinstance(self.learner, QuantileLearner):
+        if not isinstance(self.learner, QuantileLearner | ActorCriticLearner):
             raise TypeError(
                 f"{self.learner.algorithm.name} has an actor, and no scores or learned return "
                 "distributions. `ds.explain` simulates the returns of its actions."
@@ -155,7 +169,7 @@ def _actions(
 def _scores(
     learner: AbstractLearner, best: BestPolicy, rows: Float[Array, "n d"]
 ) -> Float[Array, "n A"]:
-    assert isinstance(learner, QuantileLearner)
+    assert isinstance(learner, QuantileLearner | ActorCriticLearner)
 
     def scores(observation: Any, memory: Any) -> Array:
         return learner.scores(best.networks, observation, memory, best.outer)
@@ -167,9 +181,21 @@ def _scores(
 def _quantiles(
     learner: AbstractLearner, best: BestPolicy, rows: Float[Array, "n d"]
 ) -> Float[Array, "n A N"]:
-    assert isinstance(learner, QuantileLearner)
+    assert isinstance(learner, QuantileLearner | ActorCriticLearner)
 
     def quantiles(observation: Any, memory: Any) -> Array:
         return jnp.sort(learner.return_quantiles(best.networks, observation, memory, best.outer))
 
     return _of_rows(learner, best, rows, quantiles)
+
+
+@eqx.filter_jit
+def _quantiles_of(
+    learner: ActorCriticLearner, best: BestPolicy, rows: Float[Array, "n d"], actions: Any
+) -> Float[Array, "n N"]:
+    def quantiles(observation: Any, memory: Any, action: Any) -> Array:
+        raw = learner.head.unclipped(action)
+        values = learner.quantiles_of(best.networks, observation, memory, best.outer, raw)
+        return jnp.sort(values)
+
+    return _of_rows(learner, best, rows, quantiles, jnp.asarray(actions))
