@@ -109,7 +109,8 @@ def test_nothing_flows_back_from_the_next_episode():
 
 
 def test_a_gaussian_policy_has_its_density_and_is_clipped_to_the_box():
-    head = PolicyHead.of(gym.spaces.Box(np.array([-1.0, 0.0]), np.array([3.0, 10.0])), "env")
+    low, high = np.array([-1.0, 0.0], np.float32), np.array([3.0, 10.0], np.float32)
+    head = PolicyHead.of(gym.spaces.Box(low, high), "env")
     outputs, log_std = jnp.array([0.5, 2.0]), jnp.log(jnp.array([0.5, 2.0]))
     mask = jnp.ones(0, bool)
     raw = head.sample(outputs, log_std, mask, jnp.array([1.0, -0.5]))
