@@ -16,6 +16,7 @@ CASES = {
     "ds.CVaR(0.5)('abc')": "`values` must be an array of real numbers",
     "ds.CVaR(0.5)([1j])": "`values` must be an array of real numbers, got dtype complex128",
     "ds.Mean().quantile_weights(2.5)": "`count` must be a whole number of at least 1, got 2.5",
+    "ds.Dial(0.1)": "`levels` must be two numbers, the lowest and the highest level, got 0.1",
     "ds.cvar": "module 'downside' has no attribute 'cvar'",
 }
 

@@ -164,3 +164,7 @@ def test_targets_are_those_of_the_policy(dial, tmp_path):
     agent.learn()
     assert not agent.targets
     assert agent.risk == ds.CVaR(0.2)
+
+
+def test_it_says_where_it_stands(dial):
+    assert "risk='cvar(0.2)' of dial(0.01, 1)" in repr(dial.at("cvar(0.2)"))

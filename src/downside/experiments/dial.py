@@ -21,6 +21,7 @@ from downside.experiments._experiment import EPISODES, QUICK_SHARE
 from downside.experiments._options import Options
 from downside.experiments._rows import Row, read_rows, select, write_about, write_rows
 from downside.experiments._tables import show, terminal
+from downside.experiments.optimum import ENVIRONMENT
 from downside.runs import evaluation_seed
 from downside.studies.frontiers import mixtures
 from downside.train import PGSRM, Agent, load
@@ -56,7 +57,7 @@ _FINITE = {"updates": 1000, "batch_size": 2048}
 _TAILS = ("mean", *(f"cvar({level:g})" for level in _LEVELS))
 PROBLEMS = {
     "mean-reversion": Problem(
-        "downside/MeanReversion-v0",
+        ENVIRONMENT,
         (
             *(str(risk) for _, risk in mixtures("mean", "cvar(0.1)", 9)),
             *(f"cvar({level:g})" for level in (0.2, 0.3, 0.5, 0.8)),
@@ -167,16 +168,21 @@ class _Book:
             self._add(result.value(measure), error, **key, measure=measure, **self._cost(agent))
 
     def optima(self, name: str, problem: Problem, measures: Sequence[str]) -> None:
-        """The planner's value of each measure."""
+        """The planner's value of each measure; those of `downside reproduce frontier` are read."""
         key = {"problem": name, "method": "optimum", "seed": ""}
+        known: dict[str, float] = {}
+        if problem.env == ENVIRONMENT and not self._options.quick:
+            rows = read_rows(self._options.folder / "frontier.csv")
+            known = {row["risk"]: float(row["optimum"]) for row in rows if row["optimum"]}
         for measure in self._missing(measures, **key):
-            env = make_jax(problem.env)
-            assert env is not None
-            episodes = 1_000 if self._options.quick else None
-            limits: dict[str, Any] = {} if episodes is None else {"episodes": episodes}
-            gamma = PGSRM(problem.env, risk="mean").settings.gamma
-            plan = solve(env, measure, gamma=gamma, **limits)
-            self._add(plan.value, 0.0, **key, measure=measure)
+            value = known.get(measure)
+            if value is None:
+                env = make_jax(problem.env)
+                assert env is not None
+                limits: dict[str, Any] = {"episodes": 1_000 if self._options.quick else 10_000}
+                gamma = PGSRM(problem.env, risk="mean").settings.gamma
+                value = solve(env, measure, gamma=gamma, **limits).value
+            self._add(value, 0.0, **key, measure=measure)
 
     def bands(self, name: str, problem: Problem, measures: Sequence[str]) -> None:
         """The best half-width of a band around the delta, chosen in other episodes."""

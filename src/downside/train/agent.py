@@ -563,7 +563,8 @@ class Agent:
 
     def __repr__(self) -> str:
         steps = f"{self.num_timesteps:,} steps" if self.history else "untrained"
-        return f"{type(self).__name__}({self.env_spec}, risk='{self.risk}', {steps})"
+        risk = f"'{self.risk}'" if self.family is None else f"'{self.risk}' of {self.family}"
+        return f"{type(self).__name__}({self.env_spec}, risk={risk}, {steps})"
 
 
 def _count(env: Any) -> int | None:

@@ -342,7 +342,7 @@ def make_frontier(
         )
     return Frontier(
         env=str(agent.env_spec),
-        agent=agent.name,
+        agent=agent.name if agent.family is None else f"{agent.name} dial",
         gamma=agent.settings.gamma,
         start=start,
         end=end,
