@@ -4,7 +4,8 @@
 
 Both have four environments side by side, one update of 32 transitions for every four environment
 steps, and the network of Mnih et al. (2015); QR-DQN with one quantile has as many outputs as DQN.
-The time counts from the first update on, after what is compiled once. One core: run it pinned.
+The time is that of one core (XLA_FLAGS=--xla_cpu_multi_thread_eigen=false OMP_NUM_THREADS=1), from
+the first updates on, after what is compiled once.
 """
 
 import argparse
@@ -57,7 +58,7 @@ def ours(make: Callable[[], gym.Env], steps: int) -> float:
         exploration_final=0.05,
     )
     marks: list[tuple[float, int]] = []
-    agent.learn(steps, lambda agent: marks.append((time.perf_counter(), agent.num_timesteps)))
+    agent.learn(steps, lambda agent: marks.append((time.process_time(), agent.num_timesteps)))
     (begin, first), (end, last) = marks[0], marks[-1]
     return (last - first) / (end - begin)
 
@@ -85,7 +86,7 @@ def theirs(make: Callable[[], gym.Env], steps: int) -> float:
     class Clock(callbacks.BaseCallback):
         def _on_step(self) -> bool:
             if self.num_timesteps >= WARMUP + 200:  # as many as ours compiles in
-                marks.append((time.perf_counter(), self.num_timesteps))
+                marks.append((time.process_time(), self.num_timesteps))
             return True
 
     model.learn(WARMUP + steps, callback=Clock())

@@ -134,7 +134,7 @@ def test_a_buffer_that_does_not_fit_is_refused_with_its_size_and_one_that_does(m
     ):
         ds.QRDQN(Side((6, 6, 3)), buffer_size=10_000_000)
     ds.QRDQN(Side((6, 6, 3)), buffer_size=2_000_000)
-    with pytest.raises(ValueError, match="With history_length=0 bytes are kept as bytes"):
+    with pytest.raises(ValueError, match='With "CnnPolicy", or history_length=0, bytes are'):
         ds.QRSRM(Side(), risk="cvar(0.5)", buffer_size=10_000_000)
 
 

@@ -89,7 +89,7 @@ class GymBackend(AbstractGymBackend):
         size = Experience.row_size(adapter.observation_size, self.num_actions, dtype)
         remedy = ""
         if is_bytes(space) and adapter.history.steps:
-            remedy = "With history_length=0 bytes are kept as bytes."
+            remedy = 'With "CnnPolicy", or history_length=0, bytes are kept as bytes.'
         check_fits("buffer_size", rows, size, f"transitions of {adapter.name}", remedy)
 
     # --- the start ----------------------------------------------------------------------------
