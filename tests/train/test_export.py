@@ -40,6 +40,8 @@ AGENTS = {
         ENV, risk="cvar(0.5)", step_networks=0, activation="tanh", **ACTOR
     ),
     "dial": lambda: ds.PGSRM(ENV, risk="dial", **ACTOR),
+    "AC-SRM, box": lambda: ds.ACSRM("Pendulum-v1", risk="cvar(0.5)", num_envs=2),
+    "AC-SRM, discrete": lambda: ds.ACSRM("CartPole-v1", risk="exponential(4)", num_envs=2),
     "QR-SRM, history": lambda: ds.QRSRM(
         "CartPole-v1", risk="cvar(0.5)", **{**SMALL, "history_length": 2, "layer_norm": True}
     ),

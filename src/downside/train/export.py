@@ -11,6 +11,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float
 
 from downside._files import atomic_write
+from downside.agents.acsrm import ActorCriticLearner
 from downside.agents.actor import Actor, network_at
 from downside.agents.algorithm import OuterVariable
 from downside.agents.dial import DialVariable, Position
@@ -101,8 +102,8 @@ def decide(
             # Elsewhere tanh may be rounded beyond 1.
             return {"action": jnp.clip(head.action(outputs, mask), head.low, head.high)}
         scores = outputs if head.low is None else -head.distances(head.point(outputs))
-    elif hasattr(networks, "actor"):  # an actor beside a critic
-        head = learner.head  # pyright: ignore[reportAttributeAccessIssue]
+    elif isinstance(learner, ActorCriticLearner):
+        head = learner.head
         scores = networks.actor(learner.algorithm.network_input(observation, memory, outer))
         if not backend.num_actions:
             everything = jnp.ones(head.mask_size, bool)

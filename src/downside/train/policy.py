@@ -61,7 +61,7 @@ class Policy:
         """The actions for flat observations with what the agent remembers, as the environment
         takes them."""
         if masks is None:
-            masks = np.ones((len(rows), self.backend.num_actions), bool)
+            masks = np.ones((len(rows), self.backend.mask_size), bool)
         actions = np.asarray(_actions(self.learner, self.best, jnp.asarray(rows), masks))
         return actions + self.backend.first_action if self.backend.num_actions else actions
 
