@@ -83,11 +83,8 @@ def check_writable(path: str | Path) -> None:
         make_folder(path.parent)
         if path.is_dir():
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
-        handle, name = tempfile.mkstemp(
-            dir=path.parent, prefix=_prefix(), suffix=f"-{path.name[-_MAX_NAME:]}"
-        )
-        os.close(handle)
-        os.unlink(name)
+        if not os.access(path.parent, os.W_OK):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
     except OSError as error:
         raise _named(error, path) from error
 

@@ -16,7 +16,7 @@ from downside.runs import is_valued
 from downside.studies import driver, read_study
 from downside.studies.engines import Report
 from downside.studies.engines.local import LocalEngine
-from downside.studies.progress import last_record
+from downside.studies.progress import SweepProgress, last_record
 from downside.studies.storage import ERROR, attempts, failure, lock, state
 from downside.studies.work import work
 
@@ -295,3 +295,28 @@ def test_a_finished_run_has_returns_and_values(done):
     assert not is_valued(run_folder, 99)
     assert state(run_folder, 99) == "unfinished"
     assert state(run_folder / "nothing") == "new"
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ('{"timesteps": 99, "best": -Infinity}', (99, None)),
+        ('{"timesteps": 99, "best": NaN}', (99, None)),
+        ('{"timesteps": Infinity}', (0, None)),
+        ('{"timesteps": 99, "best": 0.5}', (99, 0.5)),
+    ],
+)
+def test_the_progress_of_a_run_never_passes_its_end(tmp_path, line, expected):
+    run = read_study(study()).runs[0]
+    folder = tmp_path / run.name
+    (folder / "log_1").mkdir(parents=True)
+    (folder / "attempts.jsonl").write_text('{"what": "began"}\n')
+    (folder / "log_1" / "progress.jsonl").write_text(line + "\n")
+    assert last_record(folder) == expected
+    progress = SweepProgress(tmp_path, [run], [run], disable=False)
+    progress._live = True
+    progress.began(run)
+    progress.update([run])
+    shown = progress._bars.tasks[-1]
+    assert shown.completed <= run.total_timesteps == shown.total == 64
+    assert "inf" not in shown.fields["status"]

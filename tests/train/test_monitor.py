@@ -10,7 +10,13 @@ import pytest
 
 import downside as ds
 from downside.train.log import Log
-from downside.train.monitor import Interruption, Terminated, as_callbacks, saved_in
+from downside.train.monitor import (
+    Interruption,
+    Terminated,
+    TrainingBar,
+    as_callbacks,
+    saved_in,
+)
 
 from .tiny import CHUNK, TWO, make, same
 
@@ -154,3 +160,13 @@ def test_a_second_signal_acts_at_once(capsys):
         with pytest.raises(KeyboardInterrupt):
             os.kill(os.getpid(), signal.SIGINT)
     assert "Stopping after this step" in capsys.readouterr().err
+
+
+def test_the_bar_never_passes_its_end_nor_shows_a_value_that_is_none():
+    assert list(make().training(10)) == [(CHUNK, CHUNK)]  # fewer steps than an outer step has
+    bar = TrainingBar("a run", disable=True)
+    bar.update(CHUNK, CHUNK, -math.inf)
+    (task,) = bar._bar.tasks
+    assert (task.completed, task.total, task.fields["status"]) == (CHUNK, CHUNK, "")
+    bar.update(CHUNK, CHUNK, 0.5)
+    assert task.fields["status"] == "best 0.5000"
