@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import downside as ds
+from downside.envs import SimulatorVectorEnv
 
 from .market import Market
 from .tiny import CHUNK, COMMON, TINY, TWO, same
@@ -18,6 +19,14 @@ ROOT = Path(__file__).parents[2]
 PATHWISE = {"hidden_sizes": (8,), "batch_size": 16, "updates": 4, "outer_interval": 2}
 
 
+LIVED = {
+    "hidden_sizes": (8,),
+    "num_envs": 4,
+    "n_steps": 8,
+    "epochs": 1,
+    "quantiles": 5,
+    "evaluation_fraction": 0.0,
+}
 SIMULATOR = ds.Simulator(Market())
 """One for all tests, which then share what is compiled for it."""
 
@@ -139,3 +148,9 @@ def test_pgsrm_has_shorter_runs_on_a_simulator():
     settings = ds.PGSRM(ds.Simulator(longer), risk="mean").settings
     assert (settings.batch_size, settings.updates) == (2048, 2604)
     assert ds.PGSRM(ds.Simulator(longer), risk="mean", updates=7).settings.updates == 7
+
+
+def test_acsrm_lives_through_a_simulator_in_numpy():
+    agent = ds.ACSRM(SIMULATOR, risk="cvar(0.5)", **LIVED).learn(64)
+    assert isinstance(agent.env.unwrapped, SimulatorVectorEnv)
+    assert np.isfinite(ds.evaluate(agent, episodes=100, seed=0).value("cvar(0.5)"))

@@ -19,7 +19,13 @@ from downside.agents.learner import AbstractLearner
 from downside.agents.networks import MakeTrunk
 from downside.agents.policy_head import PolicyHead
 from downside.agents.settings import OnPolicySettings
-from downside.envs import AbstractJaxEnv, GymnasiumEnv, GymnasiumVectorEnv
+from downside.envs import (
+    AbstractJaxEnv,
+    GymnasiumEnv,
+    GymnasiumVectorEnv,
+    Simulator,
+    SimulatorVectorEnv,
+)
 from downside.envs.memory_env import initial_memory
 from downside.envs.rollout import VectorRollout
 from downside.envs.vector_adapter import VectorEnvAdapter
@@ -76,7 +82,9 @@ class OnPolicyBackend(AbstractGymBackend):
         if isinstance(env, AbstractJaxEnv):
             core = env
             mode = AutoresetMode.SAME_STEP
-            source = GymnasiumVectorEnv(core, settings.num_envs, autoreset_mode=mode)
+            # A simulator in NumPy is stepped by NumPy, without JAX in between.
+            kind = SimulatorVectorEnv if isinstance(core, Simulator) else GymnasiumVectorEnv
+            source = kind(core, settings.num_envs, autoreset_mode=mode)  # pyright: ignore[reportArgumentType]
             env_kwargs = None
         adapter = VectorEnvAdapter(
             source,
