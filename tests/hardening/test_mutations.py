@@ -213,6 +213,18 @@ def test_weights_that_are_not_finite_are_refused(files, tmp_path, number):
         ds.load(path)
 
 
+def test_no_array_of_an_actor_may_be_nan(files, tmp_path):
+    about, arrays = read_parts(files[2])
+    path = tmp_path / "agent.safetensors"
+    numbers = [name for name, array in arrays.items() if array.dtype.kind == "f" and array.size]
+    assert len(numbers) > 20
+    for name in numbers:
+        changed = np.full_like(arrays[name], np.nan)
+        write_signed(path, about, arrays | {name: changed})
+        with pytest.raises(ds.CheckpointError, match="holds numbers that are not finite"):
+            ds.load(path)
+
+
 # --- what is no file at all -------------------------------------------------------------------
 
 

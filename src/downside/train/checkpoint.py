@@ -29,7 +29,7 @@ _LARGEST_ABOUT = 64 * 2**20
 """Characters of the description."""
 _MOST_PARTS, _MOST_ENTRIES = 500_000, 5_000_000
 """Lists and objects in it, and entries of these: what is parsed within a second."""
-_WEIGHTS = r"\.(learner|networks|average)\b"
+_WEIGHTS = r"\.(learner|networks|average|spread)\b"
 """Arrays that must be finite, by their place in the state."""
 _OUTER = r"\.(outer|best)\b"
 """Arrays that may be infinite, as the value of a policy that nobody has judged yet, but not NaN."""
