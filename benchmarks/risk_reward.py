@@ -84,6 +84,7 @@ class Vectorised(VecEnv):
 def make(wrapped: bool, copies: int) -> Any:
     """Copies of the problem."""
     env = ds.Simulator(CallHedge(continuous=True)).vector_env(copies, autoreset_mode="SameStep")
+    env = gym.wrappers.vector.RescaleAction(env, -1.0, 1.0)  # as stable-baselines3 advises
     return ds.RiskReward(env, RISK) if wrapped else env
 
 
@@ -111,7 +112,7 @@ def returns(model: PPO, bends: Any, episodes: int, seed: int) -> np.ndarray:
     env = make(bends is not None, episodes)
     if bends is not None:
         trained = model.get_env().get_attr("rewards")[0].utility
-        env.move(trained.bends, trained.unit)
+        env.move(trained.bends, trained.unit, trained.worth)
     observations, _ = env.reset(seed=seed)
     total, terminated, infos = np.zeros(episodes), np.zeros(episodes, bool), {}
     for _ in range(CallHedge.horizon):

@@ -58,8 +58,19 @@ def test_an_update_moves_the_bends_to_the_quantiles_of_the_returns():
         play(env, (total, 0.0, 0.0))
     assert env.update(least=4)
     np.testing.assert_allclose(env.utility_bends, [3.0])  # of 1, 3, 5, 7 the one with index 1
-    env.move([7.0], 1.0, rate=0.5)
+    env.move([7.0], rate=0.5)
     np.testing.assert_allclose(env.utility_bends, [5.0])
+
+
+def test_after_an_update_what_is_paid_has_a_spread_of_one():
+    env = RiskReward(Dice(), "cvar(0.5)")
+    for total in (1.0, 3.0, 5.0, 7.0):
+        play(env, (total, 0.0, 0.0))
+    env.update(least=4)
+    # b = 5; h less a constant is 2 min(z - 5, 0): -8, -4, 0, 0, with a standard deviation of
+    # sqrt(11), and increments from h(0) = -10.
+    paid = [sum(step[1] for step in play(env, (total, 0, 0))) for total in (1.0, 3.0, 5.0, 7.0)]
+    np.testing.assert_allclose(paid, np.array([2.0, 6.0, 10.0, 10.0]) / np.sqrt(11.0))
 
 
 def test_an_episode_keeps_the_h_that_it_began_with():

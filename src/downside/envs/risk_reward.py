@@ -41,16 +41,20 @@ class MovingUtility:
         self.bends: np.ndarray | None = None
         self.unit = 1.0
         """The spread of the returns, in which the observation shows the accumulated reward."""
+        self.worth = 1.0
+        """The spread of h over the returns, in which increments of h are paid."""
         self.returns: collections.deque[float] = collections.deque(maxlen=episodes)
         middle = len(self.levels) // 2
         self.shown = sorted({0, middle, len(self.levels) - 1} & set(range(len(self.levels))))
         """The bends from which the observation shows how far away the accumulated reward is."""
 
-    def from_returns(self, returns: np.ndarray) -> tuple[np.ndarray, float]:
-        """The bends of the closed form of h for these returns, and their spread."""
+    def from_returns(self, returns: np.ndarray) -> tuple[np.ndarray, float, float]:
+        """The bends of the closed form of h for these returns, their spread, and that of h."""
         ordered = np.sort(returns)
         index = np.floor(self.levels * len(ordered) + 1e-4).astype(int)
-        return ordered[np.minimum(index, len(ordered) - 1)], max(float(ordered.std()), 1e-6)
+        bends = ordered[np.minimum(index, len(ordered) - 1)]
+        worth = self.value(ordered, bends[None], np.zeros(1, bool))
+        return bends, max(float(ordered.std()), 1e-6), max(float(worth.std()), 1e-6)
 
     def value(
         self, accumulated: np.ndarray, bends: Float[np.ndarray, "n k"], neutral: np.ndarray
@@ -79,6 +83,7 @@ class _Rewards:
         self.memory = Memory.initial(count)
         self._bends = np.zeros((count, len(self.utility.levels)))
         self._neutral, self._units = np.ones(count, bool), np.ones(count)
+        self._worths = np.ones(count)
         self.totals, self.lengths = np.zeros(count), np.zeros(count, int)
 
     @property
@@ -92,7 +97,7 @@ class _Rewards:
         utility = self.utility
         if utility.bends is not None:
             self._bends[chosen], self._neutral[chosen] = utility.bends, False
-        self._units[chosen] = utility.unit
+        self._units[chosen], self._worths[chosen] = utility.unit, utility.worth
         self.totals[chosen], self.lengths[chosen] = 0.0, 0
 
     def pay(
@@ -108,7 +113,7 @@ class _Rewards:
         self.utility.returns.extend(after[done & stepped].tolist())
         value = self.utility.value
         worth = value(after, self._bends, self._neutral) - value(before, self._bends, self._neutral)
-        return self.scale * worth
+        return self.scale * worth / self._worths
 
     def show(self) -> Float[np.ndarray, "n m"]:
         """The accumulated reward from 0 and from bends of h, in units of the spread of returns; and
@@ -152,18 +157,17 @@ class _Movable:
         utility = self.rewards.utility
         if len(utility.returns) < least:
             return False
-        bends, unit = utility.from_returns(np.array(utility.returns))
-        self.move(bends, unit, rate)
+        self.move(*utility.from_returns(np.array(utility.returns)), rate)
         return True
 
-    def move(self, bends: Any, unit: float, rate: float = 1.0) -> None:
-        """Moves h to these bends."""
+    def move(self, bends: Any, unit: float = 1.0, worth: float = 1.0, rate: float = 1.0) -> None:
+        """Moves h to these bends. The first time also sets the units in which the accumulated
+        reward is shown, and in which increments of h are paid: they then stay."""
         if not 0.0 < rate <= 1.0:
             raise ValueError(f"`rate` must be in (0, 1], got {rate!r}.")
         utility, new = self.rewards.utility, np.asarray(bends, np.float64)
         if utility.bends is None:
-            utility.unit = unit  # it stays: what an observation means should change little
-            utility.bends = new
+            utility.unit, utility.worth, utility.bends = unit, worth, new
         else:
             utility.bends = utility.bends + rate * (new - utility.bends)
 
@@ -186,7 +190,8 @@ class RiskReward(_Movable, gym.Wrapper, gym.utils.RecordConstructorArgs):
     $s' = s + c\,r$, $c' = \gamma c$ from (0, 1); paid is $h(s') - h(s)$, whose sum over an episode
     is $h(G) - h(0)$. The algorithm must not discount it: set its `gamma` to 1. The observation is
     flattened, and followed by s in units of the spread of returns, s less up to three bends of h in
-    these units, and c.
+    these units, and c. From the first `update` on, increments are paid in units of the spread of
+    h over the returns: algorithms then see returns of size 1, however steep h is.
 
     At first h is a line, which is the mean. `update()` moves it to the closed form for the returns
     achieved lately; call it every few hundred episodes, after about a tenth of the training. For
@@ -371,8 +376,8 @@ class RiskRewardCallback:
             self._returns = self._returns[-4 * self.episodes :]
             return True
         utility = env.get_attr("rewards")[0].utility
-        bends, unit = utility.from_returns(np.array(self._returns))
-        env.env_method("move", bends, unit, self.rate)
+        moved = utility.from_returns(np.array(self._returns))
+        env.env_method("move", *moved, self.rate)
         self._returns, self.moves = [], self.moves + 1
         return True
 
