@@ -17,6 +17,7 @@ from rich.table import Table
 import downside as ds
 
 RISK = ds.parse("cvar(0.05)")
+FULL: dict[str, Any] = {"updates": 2000}
 QUICK: dict[str, Any] = {
     "updates": 20,
     "batch_size": 128,
@@ -28,7 +29,7 @@ QUICK: dict[str, Any] = {
 def main(quick: bool = False) -> ds.PGSRM:
     """Trains the agent, and prints its hedge beside those of textbooks."""
     env, episodes = "downside/Hedging-v0", 2_000 if quick else 100_000
-    agent = ds.PGSRM(env, risk=RISK, seed=0, **(QUICK if quick else {}))
+    agent = ds.PGSRM(env, risk=RISK, seed=0, **(QUICK if quick else FULL))
     agent.learn(progress_bar=True)
 
     hedges = {
@@ -49,6 +50,8 @@ def main(quick: bool = False) -> ds.PGSRM:
     console = Console()
     console.print(table)
     console.print(ds.compare(results["PG-SRM"], results["band of 0.02 around delta"], RISK))
+    price = agent.price(episodes=episodes)
+    console.print(f"The premium at which the seller is indifferent: {price:.3f}")
     return agent
 
 

@@ -10,6 +10,8 @@ from scipy import stats
 import downside as ds
 from downside.agents import PathwiseLearner
 from downside.agents.branching import input_statistics
+from downside.agents.pgsrm import mean_of_batches, risk_share
+from downside.agents.settings import PathwiseSettings
 from downside.envs.rollout import unroll
 
 from ..envs.steered import Steered
@@ -118,3 +120,29 @@ def test_inputs_are_normalised_by_episodes_that_are_running():
     mean, spread = input_statistics(inputs, running)
     np.testing.assert_allclose(mean, [[2.0], [5.0]])
     np.testing.assert_allclose(spread, [[1.0], [0.0]])
+
+
+@pytest.mark.parametrize(
+    ("progress", "expected"), [(0.05, 0.0), (0.1, 0.0), (0.2, 0.25), (0.5, 1.0), (0.9, 1.0)]
+)
+def test_the_measure_takes_over_from_the_mean_step_by_step(progress, expected):
+    settings = PathwiseSettings(risk_neutral_fraction=0.1, annealing_fraction=0.5)
+    share = risk_share(settings, jnp.asarray(progress))
+    np.testing.assert_allclose(share, expected, atol=1e-6)
+
+
+def test_without_annealing_the_measure_takes_over_at_once():
+    settings = PathwiseSettings(risk_neutral_fraction=0.1, annealing_fraction=0.0)
+    assert risk_share(settings, jnp.asarray(0.09)) == 0.0
+    assert risk_share(settings, jnp.asarray(0.1)) == 1.0
+
+
+def test_batches_grow_late_in_a_run():
+    settings = PathwiseSettings(final_batches=4, growth_fraction=0.3)
+    # Of ten updates the last three have four batches.
+    assert [settings.batches(done, 10) for done in (0, 6, 7, 8, 10)] == [0, 6, 7, 11, 19]
+
+
+def test_the_mean_of_batches_is_that_of_their_gradients():
+    got = mean_of_batches(lambda i: {"a": jnp.asarray(i, float) ** 2}, jnp.asarray(3))
+    np.testing.assert_allclose(got["a"], 5 / 3, rtol=1e-6)

@@ -2,12 +2,14 @@
 
 import gymnasium as gym
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
 import downside as ds
 from downside.agents.settings import PathwiseSettings
 from downside.envs import MeanReversion
+from downside.train import pathwise_program
 from downside.train.pathwise_backend import find_clock
 
 from ..agents.gambles import Kinked, Rooted, Rounded, Stake, Stakes, Wait
@@ -90,6 +92,21 @@ def test_actors_have_no_scores():
     agent = ds.PGSRM(CONTINUOUS, risk="cvar(0.5)", **TINY).learn()
     with pytest.raises(TypeError, match="PG-SRM has an actor, and no scores"):
         agent.scores(agent.wrap().reset(seed=0)[0])
+
+
+def test_a_policy_from_before_the_average_stays_the_best_only_if_it_is_clearly_better():
+    agent = ds.PGSRM(CONTINUOUS, risk="mean", averaging=0.5, **TINY)
+    agent.learn()
+    spec, algorithm = agent._driver.spec, agent._driver.algorithm
+    returns = jnp.asarray([-1.0, 1.0, -3.0, 3.0])  # a standard deviation of sqrt(5)
+    outer = algorithm.closed_form(returns)
+
+    def margin(before, now):
+        return float(pathwise_program._margin(spec, algorithm, before, now, outer, returns))
+
+    # Of four updates, averaging begins with the third.
+    assert margin(0, 1) == margin(2, 4) == 0.0
+    np.testing.assert_allclose(margin(1, 2), 2 * np.sqrt(5) / 2, rtol=1e-5)
 
 
 # --- the clock --------------------------------------------------------------------------------

@@ -73,6 +73,7 @@ class DialSRM(AbstractActorAlgorithm, AbstractDialAlgorithm):
         "hidden_sizes": (64, 64),
         "batch_size": 6144,
         "updates": 4000,
+        "final_batches": 1,
     }
     """Larger networks and batches than for one measure, and as many episodes in all."""
     family: Dial = eqx.field(static=True, default_factory=Dial)

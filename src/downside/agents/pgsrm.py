@@ -264,7 +264,7 @@ class PathwiseLearner(AbstractLearner):
         settings, progress = self.settings, state.updates / self.updates
         rounded = progress >= 1.0 - settings.rounding_fraction
         neutral = progress < settings.risk_neutral_fraction
-        share = _risk_share(settings, progress)
+        share = risk_share(settings, progress)
 
         def utility(returns: Float[Array, " n"]) -> Float[Array, " n"]:
             return share * outer(returns) + (1.0 - share) * returns
@@ -291,7 +291,7 @@ class PathwiseLearner(AbstractLearner):
         if settings.final_batches > 1 and not self.in_segments:
             grown = state.updates >= settings.growth_begins(self.updates)
             count = jnp.where(grown, settings.final_batches, 1)
-            (value, (episodes, recorded)), gradient = _mean_of_batches(
+            (value, (episodes, recorded)), gradient = mean_of_batches(
                 lambda i: grad(state.networks, stream(batch, "batch", i)), count
             )
         else:
@@ -318,7 +318,7 @@ class PathwiseLearner(AbstractLearner):
         return ActorState(actor, average, moments, updates, segments), value
 
 
-def _risk_share(settings: PathwiseSettings, progress: Float[Array, ""]) -> Float[Array, ""]:
+def risk_share(settings: PathwiseSettings, progress: Float[Array, ""]) -> Float[Array, ""]:
     """The weight of the measure beside the mean at this share of the run."""
     begin, end = settings.risk_neutral_fraction, settings.annealing_fraction
     if end <= begin:
@@ -326,7 +326,7 @@ def _risk_share(settings: PathwiseSettings, progress: Float[Array, ""]) -> Float
     return jnp.clip((progress - begin) / (end - begin), 0.0, 1.0)
 
 
-def _mean_of_batches(of_batch: Callable[[Any], Any], count: Int[Array, ""]) -> Any:
+def mean_of_batches(of_batch: Callable[[Any], Any], count: Int[Array, ""]) -> Any:
     """The mean of `of_batch(0)`, `of_batch(1)`, and so on."""
     shapes = jax.eval_shape(of_batch, 0)
     total = jax.lax.fori_loop(

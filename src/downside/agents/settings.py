@@ -235,16 +235,16 @@ class PathwiseSettings(Settings):
     """Peak learning rate; it rises over the first 2% of the updates and falls along a cosine."""
     final_learning_rate: float = real(0.01, 0.0, 1.0)
     """Last learning rate as a share of `learning_rate`; 1 keeps it constant."""
-    batch_size: int = whole(4096, 2)
+    batch_size: int = whole(2048, 2)
     """Episodes of a batch, in mirrored pairs where the environment has mirrored noise."""
-    final_batches: int = whole(1, 1)
+    final_batches: int = whole(4, 1)
     """Batches of an update in the last part of the run, whose gradients are averaged; one before.
     In segments always one."""
     growth_fraction: float = real(0.5, 0.0, 1.0)
     """Share of the run, at its end, with `final_batches`."""
     max_grad_norm: float = real(1.0, 0.0, math.inf)
     """Gradients with a larger norm are scaled down to it; 0: never."""
-    updates: int = whole(6000, 1)
+    updates: int = whole(5000, 1)
     """Gradient steps of a run, unless `total_timesteps` is given."""
     total_timesteps: int = whole(0, 0, most=2**62)
     """Simulated environment steps of a run; 0: as many as `updates` take."""
@@ -272,7 +272,7 @@ class PathwiseSettings(Settings):
     """Simulated episodes of each evaluation."""
     risk_neutral_fraction: float = real(0.03, 0.0, 1.0)
     """Share of the run in which the mean is maximised, before the measure."""
-    annealing_fraction: float = real(0.0, 0.0, 1.0)
+    annealing_fraction: float = real(0.3, 0.0, 1.0)
     """Share of the run after which the measure alone is maximised. From `risk_neutral_fraction` to
     there it is a mixture with the mean that moves towards it: a policy that becomes cautious slowly
     does not end in doing nothing."""

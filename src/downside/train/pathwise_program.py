@@ -5,6 +5,7 @@ The same interface as `jax_program.py`: `init` and `chunk`, on a `PathwiseSpec`.
 """
 
 import dataclasses
+import math
 from typing import NamedTuple
 
 import equinox as eqx
@@ -16,7 +17,7 @@ from downside._random import stream
 from downside.agents.actor import ActionHead, Actor, Clock
 from downside.agents.algorithm import AbstractActorAlgorithm, AbstractAlgorithm, OuterVariable
 from downside.agents.networks import MakeTrunk
-from downside.agents.pgsrm import ActorState, PathwiseLearner
+from downside.agents.pgsrm import ActorSRM, ActorState, PathwiseLearner
 from downside.agents.settings import PathwiseSettings
 from downside.envs import AbstractJaxEnv
 from downside.envs.rollout import random_episodes
@@ -186,9 +187,10 @@ def chunk(
     value, outer = algorithm.measured(state.outer, returns)
     candidate = BestPolicy(trained.average, outer, value)
     best = candidate
-    if settings.keep_best:
-        best = where(value >= state.best.value, candidate, state.best)
     progress = trained.updates / learner.updates
+    if settings.keep_best:
+        margin = _margin(spec, algorithm, state.learner.updates, trained.updates, outer, returns)
+        best = where(value >= state.best.value - margin, candidate, state.best)
     state = PathwiseState(
         learner=trained,
         outer=outer,
@@ -206,6 +208,28 @@ def chunk(
         spread=returns.std(),
     )
     return state, metrics
+
+
+def _margin(
+    spec: PathwiseSpec,
+    algorithm: AbstractActorAlgorithm,
+    before: Int[Array, ""],
+    now: Int[Array, ""],
+    outer: OuterVariable,
+    returns: Float[Array, " n"],
+) -> Float[Array, ""]:
+    """By how much a policy may look worse than the best before it and replace it: two standard
+    errors when averaging begins, and nothing otherwise.
+
+    Policies of the last part of a run are alike, and so are their errors in the same episodes. One
+    from before may be of another kind: doing nothing is worth 0 without an error.
+    """
+    if not spec.settings.averaging or not isinstance(algorithm, ActorSRM):
+        return jnp.zeros(())
+    begins = (1.0 - spec.settings.averaging) * spec.updates
+    utilities = algorithm.utility(outer)(returns)
+    error = utilities.std() / math.sqrt(returns.shape[0])  # the value is their mean
+    return jnp.where((before < begins) & (now >= begins), 2.0 * error, 0.0)
 
 
 def record(spec: PathwiseSpec, metrics: PathwiseMetrics) -> dict[str, float]:
