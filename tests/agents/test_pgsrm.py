@@ -8,7 +8,7 @@ import pytest
 from scipy import stats
 
 import downside as ds
-from downside.agents import PathwiseLearner
+from downside.agents import ActorSRM, PathwiseLearner
 from downside.agents.branching import input_statistics
 from downside.agents.pgsrm import mean_of_batches, risk_share
 from downside.agents.settings import PathwiseSettings
@@ -73,16 +73,17 @@ def test_the_gradient_is_that_of_the_mean_utility_with_h_held():
     agent.learn()
     learner = agent.policy.learner
     assert isinstance(learner, PathwiseLearner)
+    assert isinstance(learner.algorithm, ActorSRM)
     key, rounded = jax.random.key(5), jnp.zeros((), bool)
     actor = agent.networks
-    held = learner.algorithm.closed_form(learner.simulate(actor, key, rounded).returns)
+    held = learner.algorithm.closed_form(learner.simulate(actor, key, rounded, None).returns)
 
     def value(actor):
-        returns = learner.simulate(actor, key, rounded).returns
+        returns = learner.simulate(actor, key, rounded, None).returns
         return learner.algorithm.objective.value(jnp.sort(returns))
 
     def mean_utility(actor):
-        return held(learner.simulate(actor, key, rounded).returns).mean()
+        return held(learner.simulate(actor, key, rounded, None).returns).mean()
 
     of_value, of_utility = (eqx.filter_grad(f)(actor) for f in (value, mean_utility))
     bias = of_value.networks.head.bias

@@ -97,7 +97,7 @@ def test_actors_have_no_scores():
 def test_a_policy_from_before_the_average_stays_the_best_only_if_it_is_clearly_better():
     agent = ds.PGSRM(CONTINUOUS, risk="mean", averaging=0.5, **TINY)
     agent.learn()
-    spec, algorithm = agent._driver.spec, agent._driver.algorithm
+    spec, algorithm = agent._driver.planned(), agent.policy.learner.algorithm
     returns = jnp.asarray([-1.0, 1.0, -3.0, 3.0])  # a standard deviation of sqrt(5)
     outer = algorithm.closed_form(returns)
 

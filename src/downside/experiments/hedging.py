@@ -8,6 +8,7 @@ problem, with a million paths) and `hedging-convergence.csv` (prices without cos
 import dataclasses
 import functools
 import time
+from typing import Any
 
 import numpy as np
 
@@ -58,7 +59,7 @@ def main(options: Options) -> bool:
 
 def experiments(options: Options) -> list[Experiment]:
     """With costs, and in Heston's model."""
-    changes = {"updates": UPDATES}
+    changes: dict[str, Any] = {"updates": UPDATES}
     return [
         Experiment(
             name="hedging",
