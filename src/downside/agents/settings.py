@@ -272,10 +272,10 @@ class PathwiseSettings(Settings):
     """Simulated episodes of each evaluation."""
     risk_neutral_fraction: float = real(0.03, 0.0, 1.0)
     """Share of the run in which the mean is maximised, before the measure."""
-    annealing_fraction: float = real(0.3, 0.0, 1.0)
+    annealing_fraction: float = real(0.0, 0.0, 1.0)
     """Share of the run after which the measure alone is maximised. From `risk_neutral_fraction` to
-    there it is a mixture with the mean that moves towards it: a policy that becomes cautious slowly
-    does not end in doing nothing."""
+    there it is a mixture with the mean that moves towards it: for very cautious measures, which
+    otherwise lead through doing nothing. 0: no mixture."""
 
     def growth_begins(self, updates: int) -> int:
         """The update of so many from which on there are `final_batches`."""
