@@ -168,7 +168,7 @@ def test_another_scale_of_the_outputs_leaves_what_a_network_computes():
 
 def test_inputs_are_normalised_by_all_that_was_seen():
     network = Network(MLP(jax.random.key(0), 3, (4,), "tanh"), 3, (1,))
-    networks = ActorCritic(network, jnp.zeros(0), network, network)
+    networks = ActorCritic(network, network, network)
     parts = np.random.default_rng(0).normal(3.0, 2.0, (2, 50, 3)).astype(np.float32)
     parts[..., 2] = 7.0  # never changes
     count = jnp.zeros(())

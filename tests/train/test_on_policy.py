@@ -204,8 +204,8 @@ def test_the_learned_distribution_is_that_of_what_follows():
 
 
 def test_settings_of_stable_baselines3_and_errors():
-    agent = ds.ACSRM("tests/Counter-v0", risk="mean", n_epochs=3, target_kl=0.1, ent_coef=0.01)
-    assert (agent.settings.epochs, agent.settings.target_kl) == (3, 0.1)
+    agent = ds.ACSRM("tests/Counter-v0", risk="mean", n_epochs=3, clip_range=0.1, ent_coef=0.01)
+    assert (agent.settings.epochs, agent.settings.clip_range) == (3, 0.1)
     with pytest.raises(TypeError, match=r"no setting `kappa` for AC-SRM. It is for the QR agents"):
         ds.ACSRM("tests/Counter-v0", risk="mean", kappa=1.0)
     with pytest.raises(ValueError, match="`agent` must be one that learns in a compiled program"):

@@ -1,5 +1,6 @@
 r"""AC-SRM: an actor and a critic that learn from lived episodes."""
 
+import math
 from collections.abc import Mapping
 from typing import Any, ClassVar, NamedTuple
 
@@ -34,8 +35,6 @@ _FARTHEST = 5.0
 _LEAST_DISCOUNT = 1e-3
 _FIT_RATE, _KAPPA = 1e-3, 0.02
 """Learning rate and κ (in standard deviations) for the return distribution."""
-_PENALTIES = (1e-3, 1e3)
-"""Bounds of the weight of the divergence."""
 _LARGEST_INPUT = 10.0
 """Inputs are normalised so that they are hardly ever larger than this."""
 
@@ -164,8 +163,6 @@ class ActorCritic(eqx.Module):
     """The networks of AC-SRM. They share nothing."""
 
     actor: Network
-    log_std: Float[Array, " k"]
-    """Of the Gaussian policy, before annealing; empty for discrete actions."""
     critic: Network
     """The value of the increments that follow, in units of c."""
     returns: Network
@@ -182,8 +179,6 @@ class ActorCriticState(eqx.Module):
     iterations: Int[Array, ""]
     seen: Float[Array, ""]
     """Transitions that the normalisation of the inputs comes from."""
-    penalty: Float[Array, ""]
-    """Weight of the divergence from the policy that acted."""
 
 
 class LivedBatch(NamedTuple):
@@ -240,10 +235,8 @@ class ActorCriticLearner(AbstractLearner):
             Network(_orthogonal(self.make_trunk(stream(key, name), size), key), size, (outputs,))
             for name, outputs in (("actor", self.head.outputs), ("critic", 1))
         )
-        count = 0 if self.head.choices else self.head.outputs
-        log_std = jnp.full(count, jnp.log(self.settings.noise))
         returns = self._new_returns(stream(key, "returns"), size)
-        return self.restart(ActorCritic(actor, log_std, critic, returns))
+        return self.restart(ActorCritic(actor, critic, returns))
 
     def _new_returns(self, key: Key[Array, ""], size: int) -> Network:
         """A network for the return distribution, which sees an action behind the inputs."""
@@ -261,7 +254,6 @@ class ActorCriticLearner(AbstractLearner):
             twin,
             tuple(self._optimiser.init(part) for part in learned),
             jnp.zeros((), jnp.int32),
-            jnp.ones(()),
             jnp.ones(()),
         )
 
@@ -305,8 +297,8 @@ class ActorCriticLearner(AbstractLearner):
     ) -> tuple[Float[Array, " o"], Float[Array, " k"]]:
         outputs = networks.actor(inputs)
         if self.head.choices:  # a temperature
-            return outputs * jnp.exp(-log_anneal), networks.log_std
-        return outputs, jax.lax.stop_gradient(networks.log_std) + log_anneal
+            return outputs * jnp.exp(-log_anneal), jnp.zeros(0)
+        return outputs, jnp.full(outputs.shape, math.log(self.settings.noise)) + log_anneal
 
     def log_anneal(self, progress: Any) -> Any:
         """The log of what the noise is multiplied by at this share of the run."""
@@ -466,7 +458,7 @@ class ActorCriticLearner(AbstractLearner):
             reach = settings.clip_range * jnp.abs(advantage)
             near = jnp.clip(ratio, 1.0 - reach, 1.0 + reach)
             gain = jnp.minimum(ratio * advantage, near * advantage)
-            gain = gain + settings.ent_coef * entropy - state.penalty * divergence
+            gain = gain + settings.ent_coef * entropy
             scale = learned.critic.scale
             predicted = jax.vmap(learned.critic)(inputs[index])[:, 0]
             predicted = (predicted - scale.output_mean) / scale.output_spread
@@ -505,11 +497,7 @@ class ActorCriticLearner(AbstractLearner):
         )
         actor_loss, critic_loss, divergence = metrics
         metrics = UpdateMetrics(actor_loss.mean(), critic_loss.mean(), divergence[-1], explained)
-        # A penalty that keeps the policy as near to the one that acted as it should be.
-        excess = metrics.divergence / settings.target_kl
-        factor = jnp.where(excess > 1.5, 1.5, jnp.where(excess < 1.0 / 1.5, 1.0 / 1.5, 1.0))
-        penalty = jnp.clip(state.penalty * factor, *_PENALTIES)
-        return ActorCriticState(networks, twin, moments, iterations, seen, penalty), metrics
+        return ActorCriticState(networks, twin, moments, iterations, seen), metrics
 
     def _order(self, key: Key[Array, ""], count: int) -> Int[Array, "u b"]:
         """Which rows each gradient step takes: in each epoch all of them, in another order."""
@@ -564,25 +552,23 @@ def _orthogonal(trunk: Any, key: Key[Array, ""]) -> Any:
 
 
 def _learned(networks: ActorCritic) -> tuple[Any, Any]:
-    """What gradient steps change: of the actor with its log_std, and of the critic."""
+    """What gradient steps change: of the actor, and of the critic."""
 
     def weights(network: Network) -> Any:
         return eqx.filter((network.trunk, network.head), eqx.is_inexact_array)
 
-    return (weights(networks.actor), networks.log_std), weights(networks.critic)
+    return weights(networks.actor), weights(networks.critic)
 
 
 def _with_learned(networks: ActorCritic, parts: tuple[Any, Any]) -> ActorCritic:
     """The networks with other weights."""
-    (actor, log_std), critic = parts
+    actor, critic = parts
 
     def fill(network: Network, weights: Any) -> Network:
         trunk, head = eqx.combine(weights, (network.trunk, network.head))
         return eqx.tree_at(lambda n: (n.trunk, n.head), network, (trunk, head))
 
-    return ActorCritic(
-        fill(networks.actor, actor), log_std, fill(networks.critic, critic), networks.returns
-    )
+    return ActorCritic(fill(networks.actor, actor), fill(networks.critic, critic), networks.returns)
 
 
 def _rescaled(network: Network, mean: Array, spread: Array, rate: Array) -> Network:

@@ -313,10 +313,11 @@ class OnPolicySettings(Settings):
     """Gradients with a larger norm are scaled down to it; 0: never."""
 
     # --- experience ---------------------------------------------------------------------------
-    num_envs: int = whole(64, 1)
+    num_envs: int = whole(32, 1)
     """Environments that run side by side, unless a vector environment is passed in."""
-    n_steps: int = whole(64, 1)
-    """Steps of each environment in an iteration, after which the networks learn from them."""
+    n_steps: int = whole(0, 0)
+    """Steps of each environment in an iteration, after which the networks learn from them; 0: as
+    many as make 2,048 in all environments, and 16 at least."""
     epochs: int = whole(6, 1)
     """How often the networks see each transition of an iteration."""
     batch_size: int = whole(0, 0)
@@ -324,17 +325,15 @@ class OnPolicySettings(Settings):
     gae_lambda: float = real(0.95, 0.0, 1.0)
     """λ of the generalised advantage estimate: 0 trusts the critic, 1 the rewards that followed."""
     clip_range: float = real(0.2, 0.0, math.inf, open_low=True)
-    """How far the probability of an action may move in an iteration, as a share, with gain."""
-    target_kl: float = real(0.01, 0.0, math.inf, open_low=True)
-    """How far the policy moves in an iteration: its mean Kullback-Leibler divergence from the one
-    that acted. A penalty, whose weight follows from it, keeps it there."""
+    """How far the probability of an action may move in an iteration with gain, as a share, for an
+    advantage of one standard deviation; in proportion for others."""
     ent_coef: float = real(0.0, 0.0, math.inf)
     """Weight of the entropy of the policy, which keeps it random."""
-    noise: float = real(0.5, 0.0, math.inf, open_low=True)
-    """Standard deviation of a continuous action at first, in half-widths of its range."""
-    final_noise: float = real(0.1, 0.0, 1.0, open_low=True)
-    """What the learned standard deviation is multiplied by at the end; 1 at the start. Returns are
-    then those of the deterministic policy, nearly."""
+    noise: float = real(0.3, 0.0, math.inf, open_low=True)
+    """Standard deviation of a continuous action at first, in half-widths of its range. Noise is
+    risk: with much of it the policy learns to be careful of itself."""
+    final_noise: float = real(0.3, 0.0, 1.0, open_low=True)
+    """What the standard deviation is multiplied by at the end, after an exponential decline."""
     final_temperature: float = real(0.5, 0.0, 1.0, open_low=True)
     """The same for discrete actions: the temperature of the softmax at the end."""
     history_length: int = whole(0, 0)
@@ -355,9 +354,9 @@ class OnPolicySettings(Settings):
     """Iterations between two records of the run. h moves after each iteration."""
     outer_rate: float = real(0.3, 0.0, 1.0, open_low=True)
     """How far the knots of h move towards the quantiles of the last episodes."""
-    risk_neutral_fraction: float = real(0.1, 0.0, 1.0)
+    risk_neutral_fraction: float = real(0.05, 0.0, 1.0)
     """Share of the run in which the mean is maximised."""
-    risk_ramp: float = real(0.2, 0.0, 1.0)
+    risk_ramp: float = real(0.15, 0.0, 1.0)
     """Share of the run, after that, in which h turns from a line into the h of the measure."""
     mean_weight: float = real(0.02, 0.0, 1.0)
     """Share of the mean in h. Where h is flat nothing can be learned; a little of the mean

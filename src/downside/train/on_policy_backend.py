@@ -151,8 +151,7 @@ class OnPolicyBackend(AbstractGymBackend):
         returns, rewards, lengths = episodes.T if len(episodes) else np.zeros((3, 1))
         iterations = int(state.learner.iterations)
         logged = {name: float(value) for name, value in metrics._asdict().items()}
-        log_std = np.asarray(state.learner.networks.log_std)
-        noise = float(np.exp(log_std.mean())) if log_std.size else 1.0
+        noise = 1.0 if self.head.choices else spec.settings.noise
         anneal = float(np.exp(spec.learner(algorithm).log_anneal(iterations / spec.iterations)))
         return state, {
             "timesteps": float(iterations * spec.transitions),
@@ -197,7 +196,7 @@ class OnPolicyBackend(AbstractGymBackend):
         learner = spec.learner(algorithm)
         explore = Explorer(learner, state, float(learner.log_anneal(iteration / spec.iterations)))
         generator = Streams(state.key).generator("act", iteration)
-        shape = (settings.n_steps, self.adapter.num_envs, self.head.outputs)
+        shape = (spec.n_steps, self.adapter.num_envs, self.head.outputs)
         if self.head.choices:
             noise = generator.random(shape, np.float32).clip(1e-6, 1.0 - 1e-6)
         else:

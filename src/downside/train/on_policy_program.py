@@ -63,7 +63,12 @@ class OnPolicySpec(eqx.Module):
     @property
     def transitions(self) -> int:
         """Environment steps of an iteration."""
-        return self.settings.n_steps * self.num_envs
+        return self.n_steps * self.num_envs
+
+    @property
+    def n_steps(self) -> int:
+        """Steps of each environment in an iteration."""
+        return self.settings.n_steps or max(_LEAST_STEPS, _TRANSITIONS // self.num_envs)
 
     @property
     def timesteps_per_chunk(self) -> int:
@@ -108,6 +113,8 @@ class OnPolicySpec(eqx.Module):
 
 MINIBATCHES = 8
 """Into how many updates an epoch is cut."""
+_TRANSITIONS, _LEAST_STEPS = 2048, 16
+"""Steps of an iteration in all environments, and in each at least."""
 
 
 class OnPolicyState(CommonState):
