@@ -111,7 +111,8 @@ class _Book:
         blank = {"setting": "", "seconds": "", "cpu_seconds": ""}
         self.rows.append({**row, **numbers, **blank, **{k: row[k] for k in blank if k in row}})
         write_rows(self._path, self.rows)
-        about = {"seeds": sorted({str(row["seed"]) for row in self.rows}), "episodes": EPISODES}
+        seeds = sorted({int(row["seed"]) for row in self.rows if row["seed"] != ""})
+        about = {"seeds": seeds, "episodes": EPISODES}
         write_about(self._path.with_suffix(".json"), "downside reproduce dial", **about)
 
     def _evaluate(self, subject: Any, seed: int) -> Evaluation:

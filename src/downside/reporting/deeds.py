@@ -85,6 +85,7 @@ def deeds_data(agents: Sequence[Agent], seed: int = 0) -> list[dict[str, Any]] |
     assert env is not None
     names, (head, _) = names_of(env), ActionHead.of(env)
     points = None if head.grid is None else np.asarray(head.grid)
+    kinds = _kinds(played, env.num_actions) if env.num_actions and points is None else None
     first, last = played[0].accumulated[-1], played[-1].accumulated[-1]
     data = []
     for each in played:
@@ -97,7 +98,11 @@ def deeds_data(agents: Sequence[Agent], seed: int = 0) -> list[dict[str, Any]] |
         data.append(
             {
                 "times": times[:-1],
-                **_actions(each, kept, points, env.num_actions, names),
+                **(
+                    _quantiles(each, kept, points, names)
+                    if kinds is None
+                    else _shares(each, kept, kinds, names, env.num_actions)
+                ),
                 "worst": [
                     {
                         "number": int(i) + 1,
@@ -114,36 +119,45 @@ def deeds_data(agents: Sequence[Agent], seed: int = 0) -> list[dict[str, Any]] |
     return data
 
 
-def _actions(
-    played: Played, kept: list[int], points: np.ndarray | None, num_actions: int, names: Names
+def _kinds(played: Sequence[Played], num_actions: int) -> list[int]:
+    """The actions that are taken most, of all policies together; the others have one share."""
+    taken = np.concatenate([each.actions[each.running] for each in played])
+    counts = np.bincount(taken, minlength=num_actions)
+    most = num_actions if num_actions <= _MOST_ACTIONS else _MOST_ACTIONS - 1
+    return sorted(np.argsort(-counts, kind="stable")[:most].tolist())
+
+
+def _shares(
+    played: Played, kept: list[int], kinds: list[int], names: Names, num_actions: int
 ) -> dict[str, Any]:
-    """The action by step: quantiles of each coordinate, or the share of each unordered action."""
-    if num_actions and points is None:
-        most = min(num_actions, _MOST_ACTIONS)
-        shares = [
-            [
-                _short(float(np.mean(played.actions[time][played.running[time]] == action)))
-                for action in range(most)
-            ]
-            for time in kept
-        ]
-        return {"shares": shares, "shareNames": [names.action(action) for action in range(most)]}
+    """The share of each unordered action by step."""
+    rows = []
+    for time in kept:
+        taken = played.actions[time][played.running[time]]
+        rows.append([_short(np.mean(taken == action)) for action in kinds])
+    shown = [names.action(action) for action in kinds]
+    if len(kinds) < num_actions:
+        rows = [[*row, _short(max(0.0, 1.0 - sum(row)))] for row in rows]
+        shown.append("other actions")
+    return {"shares": rows, "shareNames": shown}
+
+
+def _quantiles(
+    played: Played, kept: list[int], points: np.ndarray | None, names: Names
+) -> dict[str, Any]:
+    """Quantiles of each coordinate of an action by step."""
     values = played.actions if points is None else points[played.actions]
     size = min(values.shape[-1], _MOST_ACTIONS)
     coordinates = names.coordinates or tuple(f"action {i + 1}" for i in range(size))
+    ranks = [0.05, 0.25, 0.5, 0.75, 0.95]
     quantiles = [
         [
-            [
-                _short(quantile)
-                for quantile in np.quantile(
-                    values[time, played.running[time], i], [0.05, 0.25, 0.5, 0.75, 0.95]
-                )
-            ]
+            [_short(q) for q in np.quantile(values[time, played.running[time], i], ranks)]
             for time in kept
         ]
         for i in range(size)
     ]
-    return {"quantiles": quantiles, "quantileNames": [str(c) for c in coordinates[:size]]}
+    return {"quantiles": quantiles, "quantileNames": [str(name) for name in coordinates[:size]]}
 
 
 def _short(value: Any) -> float:

@@ -19,11 +19,15 @@ def curve():
 
 
 @pytest.fixture(scope="module")
-def page(curve):
-    sections = [
+def sections(curve):
+    return [
         section("mean", label=str(point.risk), checks=10, explained_episodes=1, episodes=200)
         for point in curve.points
     ]
+
+
+@pytest.fixture(scope="module")
+def page(curve, sections):
     return render(sections, title="by hand", frontier=page_data(curve))
 
 
@@ -86,3 +90,33 @@ def test_a_click_on_a_point_shows_its_policy(page, tmp_path):
             resize(driver, width, 900, mobile=width < 500)
             driver.get(path.as_uri())
             assert driver.execute_script("return document.documentElement.scrollWidth") <= width
+
+
+@needs_browser
+def test_shares_of_unordered_actions_are_stacked(curve, sections, tmp_path):
+    deeds = [
+        {
+            "times": [0, 1],
+            "shares": [[0.25, 0.75], [share, 1.0 - share]],
+            "shareNames": ["hold", "<b>sell</b>"],
+            "worst": [{"number": 7, "total": -1.5, "first": 0.5, "last": 0.25, "path": [[0, 0.0]]}],
+            "episodes": 100,
+        }
+        for share in (0.0, 0.1, 0.2, 0.3)
+    ]
+    path = tmp_path / "dial.html"
+    data = page_data(curve, deeds=deeds, dial=True)
+    path.write_text(render(sections, title="by hand", frontier=data), encoding="utf-8")
+    with browser() as driver:
+
+        def ask(script):
+            return driver.execute_script(f"return {script}")
+
+        resize(driver, 1280, 900)
+        driver.get(path.as_uri())
+        assert ask("document.documentElement.dataset.ready") == "yes"
+        assert driver.get_log("browser") == []
+        assert ask("document.querySelectorAll('#deeds rect').length") == 4
+        assert "<b>sell</b>" in ask("document.getElementById('deeds-legend').textContent")
+        assert ask("document.getElementById('worst-rows').textContent") == "7-1.50.250.5"
+        assert ask("document.querySelector('.dial .end').textContent") == "cautious"
