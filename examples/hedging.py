@@ -21,6 +21,7 @@ FULL: dict[str, Any] = {"updates": 2000}
 QUICK: dict[str, Any] = {
     "updates": 20,
     "batch_size": 128,
+    "final_batches": 1,
     "outer_interval": 10,
     "outer_episodes": 512,
 }
