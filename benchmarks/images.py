@@ -23,10 +23,10 @@ ENVS, BATCH, WARMUP, BUFFER = 4, 32, 400, 4_000
 
 
 def pong() -> gym.Env:
-    """Pong: four grey pictures of 84 x 84."""
+    """Pong: four grey pictures of 84 x 84; episodes are cut early, so that the warm-up is short."""
     gym.register_envs(importlib.import_module("ale_py"))
-    env = gym.wrappers.AtariPreprocessing(gym.make("ALE/Pong-v5", frameskip=1))
-    return gym.wrappers.FrameStackObservation(env, 4)
+    env = gym.make("ALE/Pong-v5", frameskip=1, max_num_frames_per_episode=800)
+    return gym.wrappers.FrameStackObservation(gym.wrappers.AtariPreprocessing(env), 4)
 
 
 def minigrid() -> gym.Env:
@@ -97,9 +97,12 @@ def theirs(make: Callable[[], gym.Env], steps: int) -> float:
 def main() -> None:
     """Each problem, with one library after the other."""
     parser = argparse.ArgumentParser(description="Learning from pictures.")
+    parser.add_argument("names", nargs="*", help=f"some of {', '.join(PROBLEMS)}")
     parser.add_argument("--steps", type=int, default=2_000)
-    steps = parser.parse_args().steps
-    for name, make in PROBLEMS.items():
+    options = parser.parse_args()
+    steps = options.steps
+    for name in options.names or PROBLEMS:
+        make = PROBLEMS[name]
         result: dict[str, Any] = {"environment": name, "steps": steps}
         result["downside"] = round(ours(make, steps))
         result["stable-baselines3"] = round(theirs(make, steps))

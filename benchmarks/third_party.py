@@ -73,24 +73,24 @@ PROBLEMS: dict[str, Problem] = {
     "FrozenLake": Problem(made("FrozenLake-v1"), 20_000),
     "CliffWalking": Problem(made("CliffWalking-v1", max_episode_steps=200), 20_000),
     "Taxi": Problem(made("Taxi-v4"), 20_000),
-    "Blackjack": Problem(made("Blackjack-v1"), 20_000, episodes=1000),
+    "Blackjack": Problem(made("Blackjack-v1"), 20_000, episodes=200),
     "MountainCar": Problem(made("MountainCar-v0"), 20_000),
     "Acrobot": Problem(made("Acrobot-v1"), 20_000),
     "Pendulum": Problem(made("Pendulum-v1"), 30_000, "ACSRM"),
     "HalfCheetah": Problem(made("HalfCheetah-v5"), 30_000, "ACSRM", episodes=20),
     "LunarLanderContinuous": Problem(made("LunarLander-v3", continuous=True), 30_000, "ACSRM"),
-    "highway-env": Problem(made("highway_env:highway-fast-v0"), 2_000, episodes=20, num_envs=2),
+    "highway-env": Problem(made("highway_env:highway-fast-v0"), 500, episodes=4, num_envs=2),
     "MiniGrid": Problem(
         lambda: grid("MiniGrid-Empty-5x5-v0"), 10_000, settings={"cnn": True, "hidden_sizes": (64,)}
     ),
     "gym-anytrading": Problem(
-        made("gym_anytrading:stocks-v0", window_size=10, frame_bound=(10, 300)), 20_000, episodes=20
+        made("gym_anytrading:stocks-v0", window_size=10, frame_bound=(10, 300)), 20_000, episodes=10
     ),
     "mo-gymnasium": Problem(treasure, 20_000),
     "Atari Pong": Problem(
         lambda: atari("ALE/Pong-v5"),
         4_000,
-        settings={"cnn": True, "buffer_size": 10_000, "warmup_steps": 1_000},
+        settings={"cnn": True, "buffer_size": 10_000, "warmup_steps": 1_000, "outer_interval": 100},
         num_envs=2,
         episodes=2,
     ),
