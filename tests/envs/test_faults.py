@@ -64,7 +64,10 @@ def test_a_number_that_is_none_of_the_space_is_told(space, observation):
         ("1.5", "must return a number as reward of each step, got '1.5'"),
         (None, None),
         ([1.0, 2.0], None),
-        (np.array([1.0, 2.0]), "must return one number as reward .* Weigh several"),
+        (
+            np.array([1.0, 2.0]),
+            "must return one number as reward .* weigh the rewards in a wrapper",
+        ),
         (1j, "must return a number as reward of each step, got 1j"),
         (np.float32(0.5), None),
         (np.array(0.5), None),
