@@ -69,7 +69,10 @@ ERRORS = [
     ("environments[2].periods[1]", "`periods` must be a whole number >= 1, got 0."),
     ("environments[3].length", "unexpected keyword argument 'length'"),
     ("environments[4]", "`env` must have discrete actions"),
-    ("agents[0].name", "`name` must be one of qrsrm, qrcvar, qricvar, qrdqn, pgsrm, got 'qrsmr'."),
+    (
+        "agents[0].name",
+        "`name` must be one of qrsrm, qrcvar, qricvar, qrdqn, pgsrm, acsrm, got 'qrsmr'.",
+    ),
     ("agents[1].learning_rte", "An agent has no `learning_rte`. Did you mean 'learning_rate'?"),
     ("agents[1].gamma[1]", "`gamma` must be a number in (0, 1], got 1.2."),
     ("agents[1].risks", "`risk` must be a single CVaR for QR-CVaR"),

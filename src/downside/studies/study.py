@@ -179,6 +179,7 @@ class _Reader:
             for path, table in self.tables("environments")
             for environment in read_environment(table, path, self.problems)
         ]
+        environments = self.check_actions(environments)
         agents = [
             agent
             for path, table in self.tables("agents")
@@ -366,6 +367,23 @@ class _Reader:
                 for run in map(first.with_seed, seeds):
                     runs.setdefault(run.key, run)
         return tuple(runs.values())
+
+    def check_actions(self, environments: list[Environment]) -> list[Environment]:
+        """Reports environments in which no agent of the study can act; agents are then checked
+        as if they could."""
+        known = agents_by_name()
+        names = [table.get("name") for table in self.table.get("agents", ()) if "name" in table]
+        backends = [known[name].gym_backend for name in names if name in known]
+        if any(backend not in (None, GymBackend) for backend in backends):
+            return environments
+        places = {table.get("id"): path for path, table in self.tables("environments")}
+        for env_id in {env.id for env in environments if not env.discrete}:
+            self.problems.add(
+                places[env_id],
+                "`env` must have discrete actions for the agents of this study. Use acsrm, which "
+                "takes any.",
+            )
+        return [env._replace(discrete=True) for env in environments]
 
     def settings(self, env: Environment, agent: _Agent, steps: int | None) -> Settings | None:
         """All settings of an agent in an environment; None if they do not go together."""
