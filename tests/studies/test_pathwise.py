@@ -13,6 +13,7 @@ from downside.studies import StudyError, read_study
 TINY = {
     "updates": 4,
     "batch_size": 16,
+    "final_batches": 1,
     "outer_interval": 2,
     "outer_episodes": 32,
     "hidden_sizes": (4,),

@@ -54,7 +54,7 @@ class PathwiseBackend(AbstractJaxBackend):
         horizon = env.horizon or _NO_HORIZON
         batch = 4096 if horizon <= _SHORT else 2048
         updates = int(np.clip(_SIMULATED_STEPS / (batch * horizon), 1000, 6000))
-        return {"batch_size": batch, "updates": updates}
+        return {"batch_size": batch, "updates": updates, "final_batches": 1}
 
     @classmethod
     def complete(cls, settings: PathwiseSettings, env: AbstractJaxEnv) -> PathwiseSettings:
