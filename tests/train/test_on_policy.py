@@ -123,7 +123,7 @@ def test_a_truncated_episode_goes_on_in_the_eyes_of_the_critic():
             vector(lambda truncates=truncates: Steady(length=2, truncates=truncates), 8),
             risk="mean",
             gamma=0.9,
-            **{**SMALL, "num_envs": 8, "epochs": 8, "learning_rate": 1e-2},
+            **{**SMALL, "num_envs": 8, "epochs": 8, "learning_rate": 1e-2, "step_inputs": 0},
         ).learn(60 * 64)
         for truncates in (False, True)
     ]
