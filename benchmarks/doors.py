@@ -83,7 +83,7 @@ class OneReversion(gym.Env):
         return np.array([self.price, self.inventory, self.time / 10], np.float32)
 
 
-gym.register("OneReversion-v0", OneReversion)
+gym.register("OneReversion-v0", lambda **arguments: OneReversion(**arguments))
 
 
 def doors() -> dict[str, tuple[str, Any, dict[str, Any], int | None]]:

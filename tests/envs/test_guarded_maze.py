@@ -79,7 +79,7 @@ def test_the_short_way_is_better_on_average_and_the_long_way_safe():
     # the goal pays 16; the guard takes 6.4 on average.
     def walk(actions, guard):
         firm = GuardedMaze(action_noise=0.0)
-        at, total = state(2.0, 1.0), 0.0
+        at, total, over = state(2.0, 1.0), 0.0, False
         for action in actions:
             at, reward, over, _ = firm.transition(at, action, noise(guard=guard, cost=1.0))
             total += float(reward)

@@ -47,7 +47,7 @@ RISKY = "downside/RiskyLunarLander-v0"
 def land(bonus_seed, action, **parameters):
     """The rewards of an episode in which one engine burns all the time."""
     env = gym.make(RISKY, **parameters)
-    env.reset(seed=bonus_seed)
+    observation, _ = env.reset(seed=bonus_seed)
     rewards, over = [], False
     while not over:
         observation, reward, terminated, truncated, _ = env.step(action)

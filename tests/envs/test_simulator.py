@@ -269,7 +269,7 @@ def test_the_vector_environment_repeats_itself_with_a_seed_and_takes_continuous_
 
 def test_episodes_that_are_truncated_are_not_bounded():
     class Truncated(Walk):
-        def step(self, state, action, noise):
+        def step(self, state, action, noise):  # pyright: ignore[reportIncompatibleMethodOverride]
             after, reward, over = super().step(state, action, noise)
             ended = after.time == self.horizon
             return after, reward, over & ~ended, ended
