@@ -98,6 +98,12 @@ def test_the_warm_up_shows_how_long_episodes_are_and_how_they_end(truncates):
     assert seen.is_short
 
 
+def test_two_episodes_of_different_length_say_nothing_about_a_horizon():
+    few = TEN_STEPS._replace(episodes=2, share=0.5)
+    assert not few.is_short
+    assert few._replace(episodes=8).is_short
+
+
 def test_episodes_that_end_by_what_is_done_are_not_called_short():
     agent = ds.QRSRM("CartPole-v1", risk="cvar(0.5)")
     before = agent.settings

@@ -15,6 +15,8 @@ LONGEST = 64
 _SHARE = 0.5
 """Share of the episodes that must have the greatest length: then a horizon ends them, not what the
 agent does, and no policy makes them longer."""
+_EPISODES = 8
+"""Episodes of the warm-up that this takes."""
 _SLOW = 1e-3
 """Seconds of an environment step from which on steps are worth more than updates."""
 
@@ -36,7 +38,7 @@ class WarmUp(NamedTuple):
     @property
     def is_short(self) -> bool:
         """Whether episodes are short whatever the agent does."""
-        return self.episodes > 1 and self.longest <= LONGEST and self.share >= _SHARE
+        return self.episodes >= _EPISODES and self.longest <= LONGEST and self.share >= _SHARE
 
     @property
     def is_slow(self) -> bool:
