@@ -150,7 +150,11 @@ def describe_run(
         "preset": agent.preset,
         "total_timesteps": timesteps,
         "episodes": episodes,
-        "settings": {**settings, "hidden_sizes": list(settings["hidden_sizes"])},
+        # As JSON has them, so that they can be compared with those that were written.
+        "settings": {
+            name: list(value) if isinstance(value, tuple) else value
+            for name, value in settings.items()
+        },
         "versions": {
             name: importlib.metadata.version(name) for name in ("downside", "jax", "gymnasium")
         },

@@ -28,7 +28,7 @@ from downside.risk import CVaR, CVaRMixture, Exponential, Utility, parse
 from ..envs.scripted import GO_ON, Scripted
 
 SETTINGS = SimulatorSettings(gamma=0.5, quantiles=4, shifts=3, shift_span=0.4)
-HIDING = GymnasiumSettings(gamma=0.5, quantiles=4, hide_memory_until_risk=True)
+HIDING = GymnasiumSettings(gamma=0.5, quantiles=4, hide_memory_until_risk=True, critic="quantiles")
 NOTHING = jnp.zeros(())
 QUANTILES = jnp.array([[4.0, -2.0, 0.0, 2.0], [1.0, 1.0, 1.0, 0.0]])
 

@@ -326,7 +326,7 @@ def test_the_adapter_passes_on_actions_of_several_discrete_parts():
     adapter = VectorEnvAdapter(Levers(), 1, history_length=1)
     observations, masks = adapter.reset(seed=0)
     assert observations.shape == (1, 1 + 1 + 8)
-    assert masks.shape == (1, 0)
+    assert masks.shape == (1, 8)
     step = adapter.step(np.array([[3, 4]]))
     assert step.rewards == [7.0]
     np.testing.assert_array_equal(step.observations[0, 2:], [0, 0, 1, 0, 0, 0, 0, 1])

@@ -83,6 +83,7 @@ def test_a_frontier_of_actors_is_kept_and_taken_up_again(tmp_path):
 def test_an_actor_goes_through_the_commands(capsys, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     tiny = "--updates 4 --batch-size 16 --outer-interval 2 --outer-episodes 32 --hidden-sizes 4"
+    tiny += " --final-batches 1"
     env = ["downside/MeanReversion-v0", "--params", "continuous=true", "periods=3"]
     arguments = [*env, "--agent", "pgsrm", "--risk", "cvar(0.5)", *tiny.split()]
     cli.main(["train", *arguments, "--episodes", "50", "--out", "run", "--json"])

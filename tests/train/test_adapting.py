@@ -129,9 +129,9 @@ for _name in ("update_interval", "updates_per_step"):
 
 @pytest.fixture(scope="module")
 def careful():
-    gym.register("tests/Noisy-v0", lambda **_: Noisy())
-    yield ds.QRSRM("tests/Noisy-v0", risk="cvar(0.2)", **ADAPTED).learn(6_400)
-    del gym.registry["tests/Noisy-v0"]
+    gym.register("tests/Adapted-v0", lambda **_: Noisy())
+    yield ds.QRSRM("tests/Adapted-v0", risk="cvar(0.2)", **ADAPTED).learn(6_400)
+    del gym.registry["tests/Adapted-v0"]
 
 
 def test_an_agent_says_what_it_has_adapted(careful):

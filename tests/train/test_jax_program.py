@@ -12,6 +12,7 @@ from downside.agents.networks import make_trunk
 from downside.envs import CliffWalk, MeanReversion
 from downside.risk import CVaR
 from downside.train import jax_program
+from downside.train.config import resolve
 from downside.train.state import TrainSpec, measuring_horizon
 
 from .tiny import CHUNK, ENV, TINY, TWO, make, state_of
@@ -194,8 +195,9 @@ def test_settings_are_part_of_what_is_compiled_but_the_measure_is_not(trained):
     assert dataclasses.replace(first, chunks=3).updates == 24
 
 
-def test_in_gymnasium_the_quantiles_decide():
+def test_in_gymnasium_the_quantiles_decide_where_episodes_are_long():
     trunk = make_trunk(None, (16, 16), "silu", False)
-    made = TrainSpec.make(None, GymnasiumSettings(), trunk, 2, 1)
+    settings = resolve(SRM, GymnasiumSettings, "default", {})
+    made = TrainSpec.make(None, settings, trunk, 2, 1)
     assert not made.has_critic
     assert made.fit_chunks == 0

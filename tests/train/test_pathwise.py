@@ -191,7 +191,9 @@ def test_boxes_without_bounds_are_refused():
 
 
 def test_environments_that_are_not_in_jax_are_refused_with_a_remedy():
-    with pytest.raises(ValueError, match=r"must be written in JAX for PG-SRM.*ds.QRSRM"):
+    with pytest.raises(
+        ValueError, match=r"must be written in JAX for PG-SRM.*ds.Simulator.*ds.ACSRM"
+    ):
         ds.PGSRM("Pendulum-v1", risk="cvar(0.2)")
 
 

@@ -8,6 +8,8 @@ outer step updates.
 | QR-CVaR | b, with b' = (b - r)/γ | -E[(b - G)^+] | search for b at the start |
 | QR-SRM | (s, c), with s' = s + c r, c' = γ c | E[h(s + c G)] | h from the return at the start |
 | PG-SRM | (s, c) | none: an actor decides | h from the returns of each batch |
+| PG-SRM with a dial | (s - b, c) and κ | none: an actor decides | targets b of the family |
+| AC-SRM | (s, c) | none: an actor decides | h from the returns of the last episodes |
 | dial | (s, c), seen as s - b and κ | none: an actor decides | a table of b over all measures |
 
 The outer variable is a pytree: h, b, or nothing. Everything here is about one observation and pure;

@@ -250,7 +250,9 @@ def solve(
                 alternation=result.alternation,
                 trace=result.trace,
             )
-        problem = as_problem(core, gamma=discount, refine=refine, seed=seed)
+        # What is no core stays what the user passed, so that the error names it.
+        solvable = env if core is None else core
+        problem = as_problem(solvable, gamma=discount, refine=refine, seed=seed)
         coarse = problem.coarse()
         found = search(coarse, risk, progress=report)
         for _ in range(_MOST_WIDENINGS):

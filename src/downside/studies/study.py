@@ -372,7 +372,8 @@ class _Reader:
         """Reports environments in which no agent of the study can act; agents are then checked
         as if they could."""
         known = agents_by_name()
-        names = [table.get("name") for table in self.table.get("agents", ()) if "name" in table]
+        tables = self.table.get("agents", ())
+        names = [table.get("name") for table in tables if isinstance(table, Mapping)]
         backends = [known[name].gym_backend for name in names if name in known]
         if any(backend not in (None, GymBackend) for backend in backends):
             return environments
