@@ -71,6 +71,15 @@ def test_the_reference_of_settings_is_made_from_the_code():
     assert module["PAGE"].read_text() == module["page"](), "run `python docs/settings.py`"
 
 
+def test_the_figures_of_the_readme_are_those_of_the_results():
+    module = runpy.run_path(str(ROOT / "docs" / "readme.py"))
+    assert module["shown_table"]() == module["table"](), "run `python docs/readme.py`"
+
+
+def test_the_readme_is_short_enough_to_be_read():
+    assert len((ROOT / "README.md").read_text().splitlines()) <= 90
+
+
 def test_every_page_is_in_the_contents_and_in_a_folder_of_its_kind():
     contents = (ROOT / "docs" / "index.md").read_text()
     for page in (ROOT / "docs").rglob("*.md"):

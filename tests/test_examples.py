@@ -150,6 +150,7 @@ def test_one_outer_step_is_the_library_s(example, agent, library, h):
     assert float(jnp.abs(after.h(z) - driver.algorithm.utility(h)(z)).max()) > 0.01
 
 
+@pytest.mark.long
 def test_the_hedging_example_runs_and_compares_with_textbooks(capsys):
     hedging = runpy.run_path(str(EXAMPLES / "hedging.py"))
     trained = hedging["main"](quick=True)

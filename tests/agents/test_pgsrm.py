@@ -37,6 +37,7 @@ def test_the_stake_that_is_learned_is_the_one_of_the_closed_form(share):
     assert ds.evaluate(agent, episodes=50_000).value(risk) == pytest.approx(value, abs=0.015)
 
 
+@pytest.mark.long
 def test_who_remembers_what_was_earned_does_better():
     settings = {"gamma": 1.0, "updates": 400, "seed": 1, **SMALL}
     values = []

@@ -8,6 +8,7 @@ from downside.experiments._rows import read_rows, select
 from downside.train import dial as search
 
 
+@pytest.mark.long
 def test_rows_are_written_once_for_each_method(tmp_path, monkeypatch):
     problem = dial.Problem("downside/DualCounterexample-v0", ("mean", "cvar(0.5)"))
     monkeypatch.setattr(dial, "PROBLEMS", {"counterexample": problem})

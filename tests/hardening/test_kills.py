@@ -213,6 +213,7 @@ def kill_reports(tmp_path, kills, draws):
     return total
 
 
+@pytest.mark.long
 def test_killed_once_or_twice_training_in_jax_goes_on_as_if_nothing_had_happened(tmp_path):
     assert kill_jax(tmp_path, 1, random.Random(1)) == 1
 

@@ -171,6 +171,7 @@ JAX_SMALL = [
 ]
 
 
+@pytest.mark.long
 def test_one_that_is_written_in_jax_is_trained_as_such(jax_module, capsys):
     env = [f"{jax_module}:Bet-v0", "--params", "size=2.0"]
     train = ["train", *env, "--risk", "cvar(0.5)", "--steps", "32", "--out", "mine", "--json"]

@@ -58,6 +58,7 @@ def test_what_does_not_go_together_is_refused_before_anything_starts(agent, envi
         read_study(study([agent], [environment]))
 
 
+@pytest.mark.long
 def test_many_actors_are_what_they_would_be_alone():
     env = ds.envs.MeanReversion(periods=3, continuous=True)
     alone = ds.PGSRM(env, risk="cvar(0.5)", seed=1, **TINY).learn()

@@ -114,6 +114,7 @@ def test_measures_outside_are_refused(dial):
         ds.PGSRM(ENV, risk="dial", **{**TINY, "outer_episodes": 50}).learn()
 
 
+@pytest.mark.long
 def test_dials_that_are_trained_together_are_those_trained_alone(dial):
     (together,) = ds.train_many(
         ENV, risks=["dial"], seeds=[1], agent=ds.PGSRM, engine="vmap", **TINY

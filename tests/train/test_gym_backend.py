@@ -254,6 +254,7 @@ def test_a_network_of_ours_may_be_given(given):
     assert learned.trunk.layers[0].weight.shape == weight.shape
 
 
+@pytest.mark.long
 def test_the_scale_of_an_input_does_not_depend_on_how_many_others_there_are():
     settings = {
         "hidden_sizes": (16,),
@@ -318,6 +319,7 @@ def lengths(agent):
     return experience_of(agent).episodes.filled()[:, 2]
 
 
+@pytest.mark.long
 def test_long_episodes_are_cut_off_once_rewards_hardly_count():
     agent = ds.QRDQN(long(200), min_discount=0.1, **BRIEF).learn(4_000)
     # Learned from as if they went on.

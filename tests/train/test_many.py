@@ -85,6 +85,7 @@ def test_in_threads_each_is_what_it_would_be_alone_bit_for_bit():
     assert not eqx.tree_equal(agents[2].networks, alone.networks)
 
 
+@pytest.mark.long
 def test_an_agent_of_a_batch_is_trained_to_its_end(tmp_path):
     # A tenth of 16 updates after the last one: one call of 250 updates, and no second one.
     (agent,) = ds.train_many(

@@ -64,6 +64,7 @@ def trained():
     return agent.learn(1000)
 
 
+@pytest.mark.long
 def test_pixels_stay_bytes_and_convolutions_learn_from_them(trained):
     replay = trained._driver.backend.experience.replay
     assert replay.storage.state.observation.dtype == np.uint8

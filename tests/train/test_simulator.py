@@ -64,6 +64,7 @@ def test_a_loaded_agent_is_the_one_that_was_saved_and_goes_on_alike(trained, tmp
     assert same(other.learn(CHUNK, reset_num_timesteps=False), further)
 
 
+@pytest.mark.long
 def test_killed_and_resumed_it_is_the_run_that_was_never_killed(tmp_path):
     whole = make().learn(6 * CHUNK)
     folder, command = tmp_path / "run", [sys.executable, "-m", "tests.train.killed"]
@@ -105,6 +106,7 @@ def test_an_error_names_the_line_and_loses_nothing():
 
 
 @pytest.mark.parametrize("engine", ["threads", "vmap"])
+@pytest.mark.long
 def test_agents_trained_together_are_those_trained_alone(engine):
     agents = ds.train_many(
         SIMULATOR, risks=["cvar(0.5)"], seeds=[0, 1], total_timesteps=TWO, engine=engine, **TINY

@@ -142,6 +142,7 @@ def test_agents_learn_and_are_evaluated_in_them(tmp_path):
     assert best.best == max(result["eval/mean"] for result in best.results)
 
 
+@pytest.mark.long
 def test_the_callbacks_on_the_page_do_what_it_says(monkeypatch, tmp_path):
     """With stand-ins for Optuna, Weights & Biases and MLflow, which are no dependencies."""
     log = []

@@ -59,6 +59,7 @@ def test_every_point_is_the_same_training_at_another_measure(curve, dial):
     assert set(curve.summary()["points"][0]) >= {"knee", "dominated", "own_low"}
 
 
+@pytest.mark.long
 def test_several_dials_make_one_curve_and_a_folder_is_taken_up_again(tmp_path, monkeypatch):
     given = {**ASKED, "dial": True, "seeds": [0, 1], "exact": False, "folder": tmp_path, **TINY}
     first = ds.frontier(ENV, **given)
@@ -80,6 +81,7 @@ def test_what_no_dial_can_do_is_refused(dial):
         ds.frontier(ds.PGSRM(ENV, risk="mean", **TINY))
 
 
+@pytest.mark.long
 def test_the_command_trains_one_dial(capsys, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     flags = "--hidden-sizes 4 --batch-size 16 --outer-interval 2 --outer-episodes 108 --updates 4"
