@@ -198,6 +198,7 @@ def test_settings_are_part_of_what_is_compiled_but_the_measure_is_not(trained):
 def test_in_gymnasium_the_quantiles_decide_where_episodes_are_long():
     trunk = make_trunk(None, (16, 16), "silu", False)
     settings = resolve(SRM, GymnasiumSettings, "default", {})
+    assert isinstance(settings, GymnasiumSettings)
     made = TrainSpec.make(None, settings, trunk, 2, 1)
     assert not made.has_critic
     assert made.fit_chunks == 0
