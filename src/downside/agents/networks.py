@@ -11,6 +11,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, Key
 
+from downside.agents.convolution import convolve
+
 _ACTIVATIONS: dict[str, Callable[[Array], Array]] = {
     "silu": jax.nn.silu,
     "relu": jax.nn.relu,
@@ -113,14 +115,7 @@ class CNN(eqx.Module):
         count = math.prod(self.shape)
         picture = channels_last(observation[:count].reshape(self.shape))
         for kernel, bias, stride in zip(self.kernels, self.biases, self.strides, strict=True):
-            outputs = jax.lax.conv_general_dilated(
-                picture[None],
-                kernel,
-                (stride, stride),
-                "VALID",
-                dimension_numbers=("NHWC", "HWIO", "NHWC"),
-            )
-            picture = jax.nn.relu(outputs[0] + bias)
+            picture = jax.nn.relu(convolve(picture, kernel, stride) + bias)
         return self.mlp(jnp.concatenate([picture.ravel(), observation[count:]]))
 
 

@@ -179,6 +179,8 @@ class Round:
                 learner_state, loss = learner.update(learner_state, transitions, outer, unit)
                 return flat_arrays(learner_state)[0], loss
 
+            if noise.shape[0] == 1:  # a loop would copy what it carries
+                return step(learner_leaves, jax.tree.map(lambda leaf: leaf[0], (samples, noise)))
             leaves, losses = jax.lax.scan(step, learner_leaves, (samples, noise))
             return leaves, losses.mean()
 
