@@ -24,13 +24,11 @@ def test_a_convolution_of_stride_2_by_hand():
 @pytest.mark.parametrize(
     ("shape", "width", "stride"),
     [
-        ((84, 84, 4), 8, 4),
-        ((20, 20, 6), 4, 2),
+        ((20, 20, 4), 8, 4),
         ((9, 9, 5), 3, 1),
         ((37, 50, 3), 8, 4),  # pixels are left over at the edges
         ((11, 8, 2), 4, 3),  # the kernel is no multiple of the stride
         ((7, 9, 2), 2, 3),  # a stride that skips pixels
-        ((5, 5, 1), 5, 2),  # one place for the kernel
     ],
 )
 def test_it_and_its_gradients_equal_those_of_xla(shape, width, stride):
