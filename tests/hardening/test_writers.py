@@ -165,7 +165,7 @@ def test_a_disk_without_locks_is_a_warning_or_an_error(tmp_path, monkeypatch):
 
 def both(*commands, cwd):
     """Runs commands side by side; their exit codes, and what they said."""
-    program = [sys.executable, "-m", "downside.cli"]
+    program = [sys.executable, "-m", "downside"]
     started = [
         subprocess.Popen(
             [*program, *command],
