@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+import downside as ds
+
 ROOT = Path(__file__).parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 
@@ -40,6 +42,16 @@ def test_the_versions_that_are_promised_are_those_that_are_tried():
     promised = [text for text in classifiers if re.fullmatch(r"3\.\d+", text)]
     assert promised == re.findall(r"3\.\d+", tried[1]) == ["3.11", "3.12", "3.13"]
     assert PROJECT["requires-python"] == f">={promised[0]}"
+
+
+def test_all_files_have_the_same_version():
+    version = PROJECT["version"]
+    citation = (ROOT / "CITATION.cff").read_text()
+    assert re.search(rf"^version: {re.escape(version)}$", citation, re.MULTILINE)
+    assert re.search(
+        rf"^## {re.escape(version)}$", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE
+    )
+    assert ds.__version__ == version
 
 
 @pytest.mark.long
