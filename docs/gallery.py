@@ -91,6 +91,8 @@ def run(name: str) -> None:
 
     mpl.use("Agg")
     sys.path.insert(0, str(EXAMPLES))
+    # `make bench-update` puts stable-baselines3 there; ours comes first for everything else.
+    sys.path += map(str, (ROOT / ".venv-bench").glob("lib/python3*/site-packages"))
     begin, printed = _cpu_seconds(), io.StringIO()
     with contextlib.redirect_stdout(printed):
         figure = runpy.run_path(str(EXAMPLES / f"{name}.py"))["main"](full=True)

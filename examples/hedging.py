@@ -1,7 +1,7 @@
 """Hedge an option for the worst 5%.
 
     python examples/hedging.py             # half a minute, too short to learn much
-    python examples/hedging.py --full      # three minutes
+    python examples/hedging.py --full      # two minutes
 
 A bank sells an option and trades the stock every day for a month. Each trade costs 0.1%. The agent
 is paid for what is left in the worst 5% of months; it sees the stock, the time, its position, and
@@ -19,7 +19,7 @@ from rich.table import Table
 import downside as ds
 
 RISK = ds.parse("cvar(0.05)")
-FULL: dict[str, Any] = {"updates": 2000}
+FULL: dict[str, Any] = {"updates": 1200}
 SMALL: dict[str, Any] = {
     "updates": 100,
     "batch_size": 512,

@@ -21,6 +21,7 @@ from rich.table import Table
 import downside as ds
 
 RISK = "cvar(0.2)"
+FULL: dict[str, Any] = {"updates": 1200}
 SMALL: dict[str, Any] = {
     "updates": 40,
     "batch_size": 128,
@@ -89,7 +90,7 @@ def textbook(half_width: float, episodes: int, seed: int = 1) -> np.ndarray:
 def main(full: bool = False):
     """Trains on the simulator, prints the hedge beside those of textbooks, and draws one month."""
     env = ds.Simulator(CallHedge(continuous=True))
-    agent = ds.PGSRM(env, risk=RISK, seed=0, **({} if full else SMALL))
+    agent = ds.PGSRM(env, risk=RISK, seed=0, **(FULL if full else SMALL))
     agent.learn(progress_bar=True)
 
     episodes = 100_000 if full else 5_000

@@ -31,7 +31,7 @@ def main(full: bool = False):
     figure, axis = plt.subplots(figsize=(7, 3.6), layout="constrained")
     for risk in ("mean", "cvar(0.1)"):
         agent = ds.ACSRM(env, risk=risk, seed=0)
-        agent.learn(600_000 if full else 20_000, progress_bar=True)
+        agent.learn(80_000 if full else 20_000, progress_bar=True)
         result = ds.evaluate(agent, episodes=1_000 if full else 100)
         table.add_row(risk, f"{result.mean:.1f}", f"{result.value('cvar(0.1)'):.1f}")
         axis.plot(np.sort(result.returns), np.linspace(0, 1, len(result.returns)), label=risk)

@@ -25,7 +25,7 @@ SMALL: dict[str, Any] = {
     "outer_interval": 30,
     "outer_episodes": 1024,
 }
-FULL: dict[str, Any] = {"updates": 1000, "batch_size": 2048}
+FULL: dict[str, Any] = {"updates": 400, "batch_size": 1024}
 
 
 def main(full: bool = False, engine: str = "local", folder: str | Path | None = None):

@@ -17,7 +17,7 @@ from downside.experiments._paper import paper_table
 from downside.experiments._tables import show, terminal
 from downside.experiments.optimum import ENVIRONMENT, GAMMA, optimum
 from downside.runs import evaluation_seed
-from downside.train import PGSRM, Agent, load
+from downside.train import PGSRM, load
 from downside.train.checkpoint import CheckpointError
 
 SETTINGS: Mapping[str, Any] = {"updates": 1000, "batch_size": 2048}
@@ -96,7 +96,7 @@ def _path(options: Options, seed: int) -> Any:
     return options.storage("demo") / f"{quick}dial-{seed}.safetensors"
 
 
-def _trained(options: Options, seed: int) -> tuple[Agent, float]:
+def _trained(options: Options, seed: int) -> tuple[Any, float]:
     """The dial, and the seconds that its training took; read if it was trained before."""
     path = _path(options, seed)
     settings = _QUICK if options.quick else SETTINGS
