@@ -20,7 +20,7 @@ html_title = f"Downside {version}"
 html_static_path = ["_static"]
 html_css_files = ["wide.css"]
 
-myst_enable_extensions = ["dollarmath"]
+myst_enable_extensions = ["attrs_block", "dollarmath"]
 myst_heading_anchors = 3
 
 # Our docstrings are Google's style with Markdown's backticks and dollars.

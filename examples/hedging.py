@@ -1,6 +1,6 @@
 """Hedge an option for the worst 5%.
 
-    python examples/hedging.py             # half a minute, too short to learn much
+    python examples/hedging.py             # half a minute
     python examples/hedging.py --full      # two minutes
 
 A bank sells an option and trades the stock every day for a month. Each trade costs 0.1%. The agent

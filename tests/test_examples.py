@@ -1,5 +1,5 @@
-"""The examples: the paper's algorithm in one file does what the library does with preset="paper",
-and the others run."""
+"""The example that is the paper's algorithm in one file does what the library does with
+preset="paper"."""
 
 import runpy
 import types
@@ -148,22 +148,3 @@ def test_one_outer_step_is_the_library_s(example, agent, library, h):
     reference = driver.algorithm.utility(expected)(z)
     np.testing.assert_allclose(after.h(z), reference, rtol=1e-5, atol=1e-5)
     assert float(jnp.abs(after.h(z) - driver.algorithm.utility(h)(z)).max()) > 0.01
-
-
-@pytest.mark.long
-def test_the_hedging_example_runs_and_compares_with_textbooks(capsys):
-    hedging = runpy.run_path(str(EXAMPLES / "hedging.py"))
-    trained = hedging["main"](quick=True)
-    assert trained.num_timesteps == 20 * 128 * 30
-    shown = capsys.readouterr().out
-    assert "Black-Scholes delta" in shown
-    assert "PG-SRM" in shown
-
-
-def test_the_example_with_a_simulator_of_your_own_runs(capsys):
-    example = runpy.run_path(str(EXAMPLES / "own_simulator.py"))
-    trained = example["main"](continuous=True, quick=True)
-    assert trained.num_timesteps == 10 * 64 * 30
-    shown = capsys.readouterr().out
-    assert "band of 0.02" in shown
-    assert "PG-SRM" in shown

@@ -2,8 +2,8 @@
 
 On a CPU each agent runs on a core of its own, as many at a time as there are cores: batched, the
 small matrices of many agents multiply more slowly than one after the other (measured in
-docs/explanation/agents.md). On an accelerator they are one batch, in one program. Where there are
-several devices each takes its share: agents need nothing of each other.
+docs/research-notes/choices-and-speed.md). On an accelerator they are one batch, in one program.
+Where there are several devices each takes its share: agents need nothing of each other.
 """
 
 import contextlib
