@@ -59,6 +59,12 @@ def test_with_the_mean_in_the_measure_good_news_makes_it_bolder():
     assert "readier to take risks" in text
 
 
+def test_parts_that_have_become_the_same_are_named_once():
+    # All that can still come is among the worst half: half of the measure and the other half agree.
+    hopeless = risk_at("0.5*mean + 0.5*cvar(0.5)", np.arange(-100.0, 0.0))
+    assert narrative.aim(hopeless) == "the average of all outcomes"
+
+
 def test_small_news_are_called_small():
     same = risk_at("cvar(0.5)", np.arange(1.0, 101.0))
     text = development(same, same, expected=50.1)

@@ -58,7 +58,12 @@ def aim(risk: ConditionalRisk) -> str:
         low, high = (percent(float(x)) for x in (levels.min(), levels.max()))
         middle = percent(effective_level(risk))
         return f"a blend of the worst {low} to the worst {high} of outcomes ({middle} on average)"
-    parts = [f"{percent(w)} on {_share(float(a))}" for a, w in zip(levels, weights, strict=True)]
+    shares: dict[str, float] = {}  # two levels may have become the same part of the outcomes
+    for level, weight in zip(levels, weights, strict=True):
+        shares[_share(float(level))] = shares.get(_share(float(level)), 0.0) + float(weight)
+    if len(shares) == 1:
+        return next(iter(shares))
+    parts = [f"{percent(weight)} on {share}" for share, weight in shares.items()]
     return ", ".join(parts[:-1]) + f" and {parts[-1]}"
 
 
