@@ -1,12 +1,13 @@
 """How the pages become a site: `make docs`."""
 
-import importlib.metadata
 import re
 from typing import Any
 
+import downside
+
 project = "Downside"
 author = "The Downside authors"
-release = version = importlib.metadata.version("downside")
+release = version = downside.__version__
 
 extensions = [
     "myst_parser",
@@ -16,6 +17,7 @@ extensions = [
 ]
 exclude_patterns = ["_build"]
 html_theme = "furo"
+html_show_copyright = False
 html_title = f"Downside {version}"
 html_static_path = ["_static"]
 html_css_files = ["wide.css"]

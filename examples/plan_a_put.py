@@ -11,6 +11,7 @@ earlier you take what there is.
 import sys
 
 import matplotlib.pyplot as plt
+import numpy as np
 from rich.console import Console
 from rich.table import Table
 
@@ -31,7 +32,8 @@ def main(full: bool = False):
         values = (f"{estimate.value:.4f}" for estimate in others.values())
         table.add_row(risk, f"{plan.value:.4f}", str(plan.estimate), *values)
         assert plan.boundary is not None
-        axis.plot(range(len(plan.boundary)), plan.boundary, "o-", label=risk)
+        never = ": never before the end" if np.isnan(plan.boundary).all() else ""
+        axis.plot(range(len(plan.boundary)), plan.boundary, "o-", label=risk + never)
     Console(width=96).print(table)
     axis.set(xlabel="decision time", ylabel="exercise at this price or below it")
     axis.legend(frameon=False)
