@@ -52,7 +52,8 @@ def main(full: bool = False):
         table.add_row(name, *(f"{value:.3f}" for value in values))
     console = Console(width=80)
     console.print(table)
-    console.print(ds.compare(results["PG-SRM"], results["band of 0.02 around delta"], RISK))
+    lead = ds.compare(results["PG-SRM"], results["band of 0.02 around delta"], RISK)
+    console.print(f"Better than the band by {lead.value:.3f} ({lead.low:.3f} to {lead.high:.3f})")
     price = agent.price(episodes=episodes)
     console.print(f"The premium at which the seller is indifferent: {price:.3f}")
 

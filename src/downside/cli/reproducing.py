@@ -28,9 +28,10 @@ class Reproduce:
     put); mean-reversion (the comparison of all agents); spectra (three richer measures); quantiles
     (how many, and what they cost); lunar (the windy lunar lander); page
     (docs/evidence/reproduction.md, from the results); all of these; frontier (from the mean to the
-    worst tenth, and the exact optima); ablation (what each of our choices adds); demo
-    (one agent beside the optimum, in minutes); tabular (five problems of the literature, published
-    values beside the optimum); actors (PG-SRM on the paper's problems); hedging (PG-SRM beside
+    worst tenth, and the exact optima); ablation (what each of our choices adds); demo (one training
+    turned to every measure, and a page with a slider, in minutes); tabular (five problems of the
+    literature, published values beside the optimum); dial (one training for each problem, at every
+    measure); actors (PG-SRM on the paper's problems); hedging (PG-SRM beside
     hedges from textbooks, and prices)."""
     seeds: tuple[int, ...] = ()
     """Seeds of the agents; five for most experiments."""

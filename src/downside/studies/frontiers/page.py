@@ -69,7 +69,8 @@ def page_data(
         "points": rows,
         "cards": cards(frontier),
         "about": (
-            f"{frontier.env}; {frontier.agent}, {len(frontier.points)} measures, seeds "
+            f"{frontier.env}; {frontier.agent}, {len(frontier.points)} measures, "
+            f"{'seeds' if len(frontier.seeds) > 1 else 'seed'} "
             f"{', '.join(map(str, frontier.seeds))}; discount {frontier.gamma:g}"
         ),
     }
