@@ -133,6 +133,30 @@ def test_an_environment_that_breaks_is_named(fault, message):
         many_steps(adapter)
 
 
+@pytest.mark.parametrize(
+    ("given", "shown"),
+    [
+        # A choice of two and a choice of three; the first mask is the one of the first copy.
+        ([[1, 0, 0, 1, 1], [0, 1, 1, 1, 1]], [[1, 0, 0, 1, 1], [0, 1, 1, 1, 1]]),
+        ([[1, 0, 0, 1, 1], [0, 0, 0, 0, 0]], [[1, 0, 0, 1, 1], [1, 1, 1, 1, 1]]),
+        ([[1, 0, 0, 0, 0], [0, 1, 1, 1, 1]], None),
+        ([[1, 0, 0, 1, 1], [0, 0, 1, 1, 1]], None),
+    ],
+    ids=["legal", "over", "nothing of the second", "nothing of the first"],
+)
+def test_masks_of_all_copies_come_as_one_array(given, shown):
+    class Chooser(Continuous):
+        action_space = gym.spaces.MultiDiscrete([2, 3])
+
+    adapter = VectorEnvAdapter(SyncVectorEnv([Chooser, Chooser]), 2)
+    infos, ended = {"action_mask": np.array(given)}, np.array([False, True])
+    if shown is not None:
+        np.testing.assert_array_equal(adapter._masks(infos, ended), np.array(shown, bool))
+        return
+    with pytest.raises(EnvironmentFaultError, match="at least one of them of each choice"):
+        adapter._masks(infos, ended)
+
+
 def test_continuous_actions_are_passed_on_as_they_are():
     class Throttle(Continuous):
         def step(self, action):

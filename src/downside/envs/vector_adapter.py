@@ -286,7 +286,13 @@ class VectorEnvAdapter:
         if given is None or not self.choices:  # what is not counted is not masked
             return masks
         present = np.asarray(infos.get("_action_mask", np.ones(self.num_envs, bool)))
-        for i in np.flatnonzero(present):
+        rows = np.flatnonzero(present)
+        if isinstance(given, np.ndarray) and given.shape == masks.shape:  # all rows at once
+            allowed = given[rows].astype(bool)
+            edges = np.cumsum((0, *self.choices[:-1]))
+            fine = np.logical_or.reduceat(allowed, edges, axis=1).all(axis=1)
+            masks[rows[fine]], rows = allowed[fine], rows[~fine]
+        for i in rows:
             masks[i] = self._mask(given[i], ended is not None and bool(ended[i]))
         return masks
 
