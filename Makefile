@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 WORKERS ?= 2
 
-.PHONY: demo test second-python test-second test-long lint format types unit docs bench bench-update bench-gymnasium bench-overhead bench-actors peers-lander clean
+.PHONY: demo test second-python test-second test-slow test-long lint format types unit docs bench bench-update bench-gymnasium bench-overhead bench-actors peers-lander clean
 
 demo: .venv/.installed
 	$(BIN)/downside reproduce example1
@@ -23,7 +23,7 @@ types: .venv/.installed-dev
 	$(BIN)/pyright
 
 unit: .venv/.installed-dev
-	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m "not long"
+	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m "not long and not slow"
 
 # A fast part of the tests on another Python, with the newest JAX that it has, from the built wheel.
 SECOND ?= $(firstword $(wildcard $(HOME)/.pyenv/versions/3.13*/bin/python) $(shell command -v python3.13 python3.12) \
@@ -40,6 +40,10 @@ test-second:
 		'pytest>=9,<10' 'hypothesis>=6.130,<7' 'beartype>=0.22,<0.24' 'scipy>=1.15,<2'
 	build/second/bin/python -c 'import jax, sys; print("Python", sys.version.split()[0], "with jax", jax.__version__)'
 	build/second/bin/python -m pytest -q $(SECOND_TESTS)
+
+# What takes more than a second or two; continuous integration runs it after `make test`.
+test-slow: .venv/.installed-dev
+	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m "slow and not long"
 
 test-long: .venv/.installed-dev
 	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m long

@@ -82,6 +82,7 @@ def test_the_band_of_whalley_and_wilmott_has_their_width():
     assert band(state(103.0, delta, time=10)) == pytest.approx(delta, abs=1e-5)
 
 
+@pytest.mark.slow
 def test_nothing_is_held_without_a_hedge():
     profits = NoHedge(ENV).simulate_returns(20_000, 0)
     assert abs(profits.mean()) < 4 * profits.std() / np.sqrt(20_000)
@@ -101,6 +102,7 @@ def test_positions_are_legal_whatever_the_hedge_wants():
     assert got[1] == 0.0
 
 
+@pytest.mark.slow
 def test_the_figures_of_the_default_problem():
     # From an independent simulation of 200,000 paths: mean, cvar(0.2) and cvar(0.05) of the delta
     # are -0.273, -0.918 and -1.358, of a band of half-width 0.02 -0.230, -0.884 and -1.303. With
@@ -125,6 +127,7 @@ def test_the_price_makes_the_seller_indifferent():
     assert worth == pytest.approx(0.0, abs=1e-4)
 
 
+@pytest.mark.slow
 def test_an_agent_has_a_price_too():
     tiny: dict[str, Any] = {
         "updates": 2,
@@ -165,6 +168,7 @@ def test_what_can_be_evaluated_can_be_compared_as_it_is(monkeypatch):
     assert got == expected
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "env",
     [

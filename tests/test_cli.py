@@ -56,6 +56,7 @@ def test_envs_lists_every_environment(capsys):
     assert rows[0]["parameters"]["sigma"] == 0.3
 
 
+@pytest.mark.slow
 def test_solve_prints_the_optimum_and_writes_it(capsys, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     cli.main(["solve", "downside/AmericanPut-v0", "--risk", "cvar(0.6)", "--gamma", "1"])
@@ -67,6 +68,7 @@ def test_solve_prints_the_optimum_and_writes_it(capsys, tmp_path, monkeypatch):
     assert sorted(path.name for path in folder.iterdir()) == ["plan.json", "plan.png"]
 
 
+@pytest.mark.slow
 def test_solve_takes_parameters_and_prints_json(capsys, tmp_path):
     arguments = ["solve", "downside/AmericanPut-v0", "--risk", "mean", "--episodes", "100"]
     cli.main([*arguments, "--params", "kind=call", "sigma=0.4", "--json", "--out", str(tmp_path)])
@@ -344,6 +346,7 @@ def my_module(tmp_path, monkeypatch):
     ds.Agent.classes.pop(f"{name}:CautiousAgent", None)
 
 
+@pytest.mark.slow
 def test_an_agent_of_one_s_own_is_trained_valued_and_resumed(my_module, capsys):
     arguments = ["--risk", "mean", "--steps", "64", "--episodes", "200", "--json", "--out", "mine"]
     cli.main(["train", *ENV, "--agent", f"{my_module}:CautiousAgent", *arguments, *SMALL])
@@ -427,6 +430,7 @@ def test_runs_are_listed_without_breaking_names(some_runs, capsys, monkeypatch, 
         assert re.match(r"finished  64 \+ [\d,]+ steps  \S+ \(\S+ to \S+\)", "\n".join(lines[3:4]))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

@@ -98,6 +98,7 @@ def start_of(states):
     return Distribution.mixture(parts, [chance for chance, _, _, _ in states])
 
 
+@pytest.mark.slow
 @given(strategies.risks, processes())
 def test_the_value_is_the_mean_of_the_conditional_values(risk, states):
     # The tower identity at random stopping times: ρ(G) = E[ξ (s + c ρ_ξ(G_t))], E[ξ per level] = 1.
@@ -116,6 +117,7 @@ def test_the_value_is_the_mean_of_the_conditional_values(risk, states):
     )
 
 
+@pytest.mark.slow
 @given(strategies.risks, processes())
 def test_xi_is_the_conditional_mean_of_the_dual_variable(risk, states):
     # E[ξ^α | F_t] over the outcomes of each state, from the definition in appendix G.
@@ -197,6 +199,7 @@ class TestRounding:
         # Half of the atom of 0.5 at the threshold is in the tail: 0 + 1 * (0.5 - 0.25) / 0.5.
         np.testing.assert_allclose(got.levels, [0.5], rtol=1e-12)
 
+    @pytest.mark.slow
     def test_an_outlier_does_not_blur_the_rest_in_single_precision(self):
         theta = np.append(-1e5, np.linspace(0, 1, 49))
         single = conditional_risk(CVaR(0.5), jnp.asarray(theta), jnp.asarray(theta), s=0.3)

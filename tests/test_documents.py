@@ -36,7 +36,13 @@ def name(page):
 
 
 @pytest.mark.parametrize(
-    "page", [page for page in PAGES if BLOCK.search(page.read_text())], ids=name
+    "page",
+    [
+        pytest.param(page, marks=() if page.name == "README.md" else (pytest.mark.slow,))
+        for page in PAGES
+        if BLOCK.search(page.read_text())
+    ],
+    ids=name,
 )
 def test_the_code_on_the_page_runs(page, tmp_path):
     code = "\n".join(BLOCK.findall(page.read_text()))
@@ -56,6 +62,7 @@ def test_links_lead_somewhere(page):
         assert (page.parent / target).exists(), target
 
 
+@pytest.mark.slow
 def test_the_site_builds_without_warnings(tmp_path):
     options = ["-W", "--keep-going", "-q", "-b", "html", "-d", str(tmp_path / "doctrees")]
     done = subprocess.run(

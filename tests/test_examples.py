@@ -133,6 +133,7 @@ def test_one_update_is_the_library_s(example, agent, library, h, batch):
     assert moved == pytest.approx(2.5e-4, rel=0.01)  # Adam's first step
 
 
+@pytest.mark.slow
 def test_one_outer_step_is_the_library_s(example, agent, library, h):
     learner, state = library
     driver = agent._driver

@@ -68,6 +68,7 @@ def test_the_value_at_an_outer_step_is_the_mean_over_the_nodes():
     assert float(value) == pytest.approx(expected, abs=0.02)  # the highest rank is cut
 
 
+@pytest.mark.slow
 def test_mirrored_episodes_share_their_measure_and_all_levels_are_drawn():
     dial = algorithm(levels=(0.01, 1.0))
     outer = dial.initial_outer(jnp.linspace(-1.0, 1.0, 1000))

@@ -84,6 +84,7 @@ def scorer():
     return Networks(critic, linear_network([[0.0]] * 3, [0.0], (1, 1)))
 
 
+@pytest.mark.slow
 def test_the_value_of_an_action_is_the_mean_over_outcomes_of_what_follows():
     # Outcome 1: x' = 5, s' = 1: scores 5 + (1 - 2) = 4 and 3, the best is 4.
     # Outcome 2 ends with s' = 2.5: u(0.5) = 1 + 2 * (-0.5) = 0. The mean is 2.
@@ -124,6 +125,7 @@ def test_an_anchored_critic_adds_to_what_is_earned_already():
     np.testing.assert_allclose(learner.critic_targets(scorer(), made, OUTER), [-0.5])
 
 
+@pytest.mark.slow
 def test_an_anchored_critic_learns_what_to_add():
     # In the one state s - l = -1, c = 0.5; both actions end with s' - l = 1: the score is 1 there,
     # so that -3 + f / 2 = 1 and f = 8.
@@ -159,6 +161,7 @@ def returns_network():
     return Networks(None, network)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("masks", "terminated", "expected"),
     [
@@ -233,6 +236,7 @@ def test_target_networks_are_asked_once(num_critics):
     assert str(program).count("= dot_general") == num_critics * 3  # two layers and the head
 
 
+@pytest.mark.slow
 def test_each_of_several_networks_learns_the_targets_from_a_start_of_its_own():
     # One state, one action, which pays 1 and ends: all networks end up there.
     learner = learner_of(
@@ -366,6 +370,7 @@ def run(count, *, quantiles=False, **changes) -> Any:
     return states, losses
 
 
+@pytest.mark.slow
 def test_networks_start_with_the_scale_of_the_warm_up():
     state = run(0)[0][0]
     for networks in (state.networks, state.targets):
@@ -399,6 +404,7 @@ def test_updates_on_a_fixed_batch_reduce_its_loss(quantiles):
     assert counts == ((0, 30) if quantiles else (30, 0))
 
 
+@pytest.mark.slow
 def test_target_networks_follow_by_a_share_of_the_way():
     (before, after), _ = run(1, target_rate=0.25, final_learning_rate=1.0, optimiser="adam")
     expected = jax.tree.map(
@@ -408,6 +414,7 @@ def test_target_networks_follow_by_a_share_of_the_way():
     assert not same(after.targets.critic, before.targets.critic)
 
 
+@pytest.mark.slow
 def test_hard_copies_are_made_at_the_interval_and_only_then():
     (start, first, second, third), _ = run(
         3, target_rate=1.0, target_interval=2, final_learning_rate=1.0, optimiser="adam"

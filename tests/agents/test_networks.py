@@ -158,6 +158,7 @@ def test_layer_norm_forgets_the_size_of_what_a_layer_says():
     assert not np.allclose(plain(observation), normed(observation))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shape", [(3,), (3, 2)])
 @pytest.mark.parametrize("actions", [[1], [2, 0, 2]])
 def test_the_gradient_of_some_actions_is_that_of_an_index(shape, actions):

@@ -48,6 +48,7 @@ def test_who_remembers_what_was_earned_does_better():
     assert values[1] == pytest.approx(-2.25, abs=0.06)
 
 
+@pytest.mark.slow
 def test_a_long_episode_in_segments_is_worth_what_the_best_constant_stake_is():
     settings = {**SMALL, "batch_size": 256, "longest_episode": 40, "segment_steps": 10}
     agent = ds.PGSRM(Stakes(), risk="cvar(0.5)", gamma=1.0, updates=300, seed=3, **settings).learn()
@@ -58,6 +59,7 @@ def test_a_long_episode_in_segments_is_worth_what_the_best_constant_stake_is():
     assert best - 0.1 < value < best + 0.3
 
 
+@pytest.mark.slow
 def test_unordered_actions_stop_where_the_closed_form_does():
     agent = ds.PGSRM(Wait(), risk="mean", gamma=1.0, updates=300, seed=2, **SMALL).learn()
     assert ds.evaluate(agent, episodes=50_000).mean == pytest.approx(0.6953, abs=0.008)

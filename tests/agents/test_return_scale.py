@@ -64,6 +64,7 @@ class Wage(AbstractJaxEnv):
         return state[None].astype(jnp.float32)
 
 
+@pytest.mark.slow
 def test_the_learned_quantiles_of_constant_returns_meet():
     agent = ds.QRDQN(
         Wage(),

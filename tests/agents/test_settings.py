@@ -47,6 +47,7 @@ def test_a_value_out_of_range_is_refused_with_what_is_allowed(changes, message):
         SimulatorSettings(**changes)
 
 
+@pytest.mark.slow
 def test_a_value_of_another_type_is_converted_or_refused_in_the_same_words():
     expected = {
         "quantiles=2.5": "`quantiles` must be a whole number >= 1, got 2.5.",

@@ -40,6 +40,7 @@ def test_a_price_without_noise_is_the_payoff(option):
     np.testing.assert_allclose(got, expected[option], atol=1e-3)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("option", ["call", "put", "lookback"])
 def test_the_delta_is_the_derivative_of_the_price(option):
     highest, deviation = jnp.maximum(SPOTS, 105.0), jnp.full(4, 0.2)

@@ -19,6 +19,7 @@ from .steered import Steered
 
 
 # Gymnasium's recommendations, not faults.
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:.*(normalized space|infinity|out of date)")
 @pytest.mark.parametrize(
     "env",
@@ -38,6 +39,7 @@ def test_environments_that_keep_their_contract_pass(env):
     ds.check_env(env)
 
 
+@pytest.mark.slow
 def test_parameters_go_with_an_id():
     ds.check_env("downside/MeanReversion-v0", continuous=True, periods=3)
     with pytest.raises(ValueError, match="`sigma` must be a finite number"):

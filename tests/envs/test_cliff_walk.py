@@ -68,6 +68,7 @@ def test_the_observation_is_one_hot_in_the_cell():
     np.testing.assert_array_equal(SMALL.observe(state(6)), np.eye(12, dtype=np.float32)[6])
 
 
+@pytest.mark.slow
 def test_the_tables_are_those_of_the_grid():
     tables = SMALL.tables()
     # From 5 to the right: 6 with 0.8, up to 1 with 0.1, off the cliff into 9 with 0.1.
@@ -84,11 +85,13 @@ def test_the_tables_are_those_of_the_grid():
     assert not tables.rewards[tables.terminal].any()
 
 
+@pytest.mark.slow
 def test_rewards_in_the_tables_are_not_rounded():
     tables = CliffWalk(step_reward=-0.1, cliff_reward=-0.2).tables()
     assert set(np.unique(tables.rewards)) == {-0.1 - 0.2, -0.1, 0.0}
 
 
+@pytest.mark.slow
 def test_sampled_moves_have_the_probabilities_of_the_tables():
     keys = jax.random.split(jax.random.key(0), 50_000)
     cells = jax.vmap(lambda key: SMALL.step(key, state(5), RIGHT).state.cell)(keys)

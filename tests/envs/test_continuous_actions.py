@@ -134,6 +134,7 @@ def test_a_trade_beyond_the_limit_of_the_inventory_is_cut_to_it():
     assert result.state.inventory == pytest.approx(0.5)
 
 
+@pytest.mark.slow
 def test_derivatives_by_the_trade_are_finite_differences():
     with jax.enable_x64(True):
 

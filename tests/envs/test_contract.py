@@ -44,12 +44,24 @@ every_id = pytest.mark.parametrize("env_id", IDS)
 random_from_the_start = pytest.mark.parametrize(
     "env_id", [env_id for env_id in IDS if "Risky" not in env_id]
 )
+
+
+def wrapped(core):
+    """An environment and its wrappers; these are slow, but for the table."""
+    marks = () if core is TABULAR else (pytest.mark.slow,)
+    return [
+        core,
+        pytest.param(ReturnAware(core, 0.9), marks=marks),
+        pytest.param(TargetAware(core, 0.9, 1.5), marks=marks),
+    ]
+
+
 every_core = pytest.mark.parametrize(
     "core",
     [
-        wrapped
+        variant
         for core in [*(entry.problem() for entry in JAX_ENTRIES), TABULAR]
-        for wrapped in [core, ReturnAware(core, 0.9), TargetAware(core, 0.9, 1.5)]
+        for variant in wrapped(core)
     ],
     ids=lambda core: type(getattr(core, "env", core)).__name__ + type(core).__name__,
 )

@@ -40,6 +40,7 @@ def actions_and_noise(core, shape, seed=0):
     return rng.integers(core.num_actions, size=shape), np.asarray(noise).reshape(shape)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("core", [CORES[0], CORES[3], CORES[4]], ids=repr)
 def test_the_face_and_the_core_agree_over_ten_thousand_random_steps(core):
     actions, noise = actions_and_noise(core, (10_000,))

@@ -95,6 +95,7 @@ def test_the_first_step_pays_the_premium():
     assert Hedging(option="put", strike=110.0).received_premium == pytest.approx(call + 10.0)
 
 
+@pytest.mark.slow
 def test_the_swap_pays_the_variance_and_is_worth_what_is_expected_of_it():
     env = Hedging(**DEEP)
     start = env.initial_state(KEY)
@@ -147,6 +148,7 @@ def test_holding_the_stock_against_a_call_and_nothing_against_a_put_is_parity():
     np.testing.assert_allclose(left, 3.0 + right, atol=1e-3)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("option", ["call", "put", "lookback"])
 def test_without_costs_the_premium_is_fair_and_the_delta_takes_the_risk_away(option):
     spread = []
@@ -205,6 +207,7 @@ def test_positions_to_choose_from_are_points_of_the_continuous_problem():
         jax.tree.map(np.testing.assert_array_equal, left, right)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("extra", [{}, {"option": "put"}, {"option": "lookback"}, DEEP])
 def test_derivatives_by_the_positions_are_finite_differences(extra):
     with jax.enable_x64(True):

@@ -42,6 +42,7 @@ def close(values, expected, errors=4.0):
     assert abs(values.mean() - expected) < errors * values.std() / np.sqrt(len(values))
 
 
+@pytest.mark.slow
 def test_the_variance_has_its_mean_and_its_variance(simulated):
     model, _, variance, _ = simulated
     a, b, vol = model.reversion, model.long_variance, model.vol_of_vol
@@ -92,6 +93,7 @@ def call(model, strike):
     return 100.0 - np.sqrt(100.0 * strike) / np.pi * quad(integrand, 0, 1000, limit=1000)[0]
 
 
+@pytest.mark.slow
 def test_a_step_from_any_variance_is_a_martingale_to_the_last_digits():
     # Numerical integration over both normals instead of sampling: 400 points in each direction.
     points = (np.arange(400) + 0.5) / 400

@@ -91,6 +91,7 @@ def test_the_share_of_slips_varies_far_less_than_over_independent_ones():
     assert (noises(core) > 0).mean(axis=1).var() < 0.3 * (independent(core) > 0).mean(axis=1).var()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("count", [1, 3, 7, 8, 64, 1000])
 @pytest.mark.parametrize("shift", [0.0, 1e-7, 0.5, np.float32(1.0) - np.float32(2**-24)])
 def test_no_normal_is_infinite_whatever_the_uniform_is(monkeypatch, count, shift):
@@ -104,6 +105,7 @@ def test_no_normal_is_infinite_whatever_the_uniform_is(monkeypatch, count, shift
     assert (np.abs(mirrored_normals(jax.random.key(0), count)) < 5.5).all()
 
 
+@pytest.mark.slow
 def test_they_have_the_precision_of_the_caller():
     assert mirrored_normals(jax.random.key(0), 3).dtype == jnp.float32
     with jax.enable_x64(True):

@@ -84,6 +84,7 @@ def key(seed=0):
 # --- the same numbers ---------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("in_place", [True, False])
 def test_a_numpy_simulator_pays_what_the_same_problem_in_jax_pays(in_place, monkeypatch):
     if not in_place:  # as on an accelerator, by jax.pure_callback
@@ -95,6 +96,7 @@ def test_a_numpy_simulator_pays_what_the_same_problem_in_jax_pays(in_place, monk
     np.testing.assert_allclose(returns[0], returns[1], rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.slow
 def test_finite_differences_are_the_derivatives_of_the_same_problem_in_jax():
     def slopes(env):
         def total(actions):
@@ -159,6 +161,7 @@ def test_noise_depends_on_the_keys_of_its_own_batch_alone():
     np.testing.assert_array_equal(same[0], same[1])
 
 
+@pytest.mark.slow
 def test_declared_noise_has_its_distribution_and_mirrors():
     class Both(Reversion):
         noise = {"up": "uniform", "z": ("normal", 2)}  # noqa: RUF012
@@ -211,6 +214,7 @@ def test_large_batches_and_one_compiled_loop():
 # --- the Gymnasium faces ------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("simulator", [Reversion(), Reversion(continuous=True), Walk()])
 def test_check_env_accepts_simulators(simulator):
     ds.check_env(ds.Simulator(simulator))

@@ -112,6 +112,7 @@ def test_different_rewards_on_the_way_to_one_state_stay_apart():
     assert (high.reward, high.terminated) == (2.0, True)
 
 
+@pytest.mark.slow
 def test_episodes_start_as_often_in_each_state_as_they_should():
     core = make(start=[0.7, 0.3, 0.0])
     states = jax.vmap(core.initial_state)(jax.random.split(jax.random.key(1), 50_000))
@@ -122,6 +123,7 @@ def test_episodes_start_as_often_in_each_state_as_they_should():
     assert (jax.vmap(make(start=1).initial_state)(keys).number == 1).all()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("several", [False, True])
 def test_steps_have_the_frequencies_of_the_tables(several):
     tables = CliffWalk(rows=3, columns=4, slip=0.2).tables()
@@ -142,6 +144,7 @@ def test_steps_have_the_frequencies_of_the_tables(several):
         np.testing.assert_array_equal(rewards, tables.rewards[number, action, states])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", [0, 1])
 def test_simulating_a_policy_gives_its_exact_returns(seed):
     mdp = random_mdp(seed)
@@ -167,6 +170,7 @@ def test_simulating_a_policy_gives_its_exact_returns(seed):
     assert abs(np.mean(sampled == 0.0) - exact.probabilities[exact.values == 0.0].sum()) < 0.005
 
 
+@pytest.mark.slow
 def test_the_planner_solves_the_environment_as_it_solves_the_tables():
     mdp = random_mdp(3)
     core = mdp.environment()

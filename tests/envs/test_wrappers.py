@@ -123,6 +123,7 @@ def test_every_autoreset_mode_shows_what_a_simulation_by_hand_shows(kind, make, 
     envs.close()
 
 
+@pytest.mark.slow
 def test_an_asynchronous_vector_environment_shows_the_same():
     # On firm ground, walking up pays -1 a step; the copies are truncated after 2 and 3 steps.
     make = functools.partial(gym.make, "downside.envs:downside/CliffWalk-v0", slip=0.0)

@@ -102,6 +102,7 @@ def test_two_episodes_have_three_resamples(risk, middle):
     assert evaluation.interval(risk, confidence=0.9) == Interval(2.0, 4.0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("level", [0.2, 1.0])
 def test_intervals_hold_the_truth_as_often_as_they_say(level):
     # CVaR of a standard normal: minus the density at its quantile over the level.
@@ -182,6 +183,7 @@ def test_whatever_simulates_its_returns_is_evaluated():
     assert evaluate(Coin(), episodes=10, label="heads").label == "heads"
 
 
+@pytest.mark.slow
 def test_plans_on_a_grid_share_the_noise_of_a_seed():
     plans = [
         solve("downside/AmericanPut-v0", risk, gamma=1.0, refine=0.2, episodes=10)

@@ -52,6 +52,7 @@ def test_equal_seeds_have_an_interval_of_no_width():
     assert difference_interval(same, same, 0.95, 200) == (0.0, 0.0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seeds", [3, 5])
 def test_few_seeds_are_covered_as_promised(seeds):
     draws = np.random.default_rng(seeds)

@@ -35,6 +35,7 @@ class OfOnePolicy(AbstractProblem):
         return float(self._returns.values[0]), float(self._returns.values[-1])
 
 
+@pytest.mark.slow
 @settings(max_examples=25)
 @given(mdp=mdps(), risk=st.sampled_from(ONE_KNOT))
 def test_the_bounds_close_on_the_best_of_all_policies(mdp, risk):
@@ -92,6 +93,7 @@ def test_the_trap_of_the_alternation_does_not_catch_the_bounds():
     assert bounds.policy(0, 0, 0.0) == 1
 
 
+@pytest.mark.slow
 def test_the_problems_own_error_widens_the_interval():
     # One state that pays 2 or -3 for ever at γ = 0.5; cut, a return can be off by 6 * 0.5^T.
     mdp = FiniteMDP([[[0.5, 0.5]]], [[[2.0, -3.0]]], next_states=[[[0, 0]]], gamma=0.5)
@@ -115,6 +117,7 @@ def test_a_sure_return_needs_one_solve():
     assert (bounds.lower, bounds.upper, bounds.solves) == (3.0, 3.0, 1)
 
 
+@pytest.mark.slow
 def test_cliff_walk_closes_in_a_few_solves():
     mdp = FiniteMDP.from_tables(CliffWalk(rows=3, columns=4).tables(), gamma=0.95, horizon=25)
     problem = FiniteProblem(mdp)

@@ -47,6 +47,7 @@ def test_the_best_cvar_is_that_of_all_history_dependent_policies(mdp, alpha, wei
     np.testing.assert_allclose(value(risk, problem.returns(best.policy)), best.value, atol=1e-9)
 
 
+@pytest.mark.slow
 @settings(max_examples=30)
 @given(
     mdp=mdps(horizons=(2, 3), rewards=st.integers(-2, 2), gammas=LATTICE),
@@ -57,6 +58,7 @@ def test_the_best_mixture_is_that_of_all_history_dependent_policies(mdp, risk):
     np.testing.assert_allclose(best.value, risk(*all_returns(mdp)).max(), atol=1e-9)
 
 
+@pytest.mark.slow
 @settings(max_examples=15)
 @given(mdp=mdps(most_states=3, most_outcomes=3, horizons=(3,), rewards=st.floats(-2, 2)))
 def test_rewards_off_any_lattice_are_exact_too(mdp):
@@ -235,6 +237,7 @@ def test_simulated_episodes_return_what_they_should():
 # --- theorem 1 ------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @given(
     mdp=mdps(rewards=st.integers(0, 3), gammas=[0.5, 0.8], horizons=(5,)),
     risk=st.sampled_from([CVaR(0.3), *MIXTURES]),
@@ -260,6 +263,7 @@ def test_looking_k_steps_ahead_is_within_the_bound_of_theorem_1(mdp, risk, data)
     np.testing.assert_allclose(value, optimum, atol=1e-9)  # five steps are all there are
 
 
+@pytest.mark.slow
 @settings(max_examples=40)
 @given(mdp=mdps(), risk=st.sampled_from([CVaR(0.2), CVaR(0.6), *MIXTURES]))
 def test_the_alternation_never_falls(mdp, risk):
@@ -328,6 +332,7 @@ def test_frozen_lake_agrees_with_value_iteration():
     assert abs(endless.solve(mean).value - expected) <= endless.error_bound(mean)
 
 
+@pytest.mark.slow
 def test_cliff_walk_returns_what_its_simulation_returns():
     gamma, episodes = 0.97, 4000
     env = CliffWalk(slip=0.2, horizon=40)

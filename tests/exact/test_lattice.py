@@ -127,6 +127,7 @@ def test_a_box_of_one_point_is_the_utility_itself():
 # --- plans ----------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("text", RISKS)
 def test_bounds_hold_the_optimum_that_listing_every_node_finds(seed, text):
@@ -164,6 +165,7 @@ def test_plans_of_random_problems_tell_the_truth(gamma):
             assert result.value == result.upper == pytest.approx(mean)
 
 
+@pytest.mark.slow
 def test_the_curve_rises_with_the_level_up_to_the_mean():
     mdp = random_mdp(7, horizon=15)
     points = cvar_curve(mdp, [0.05, 0.2, 0.6, 1.0], time_limit=5.0)

@@ -62,6 +62,7 @@ def test_rows_of_terminal_states_and_of_forbidden_actions_are_never_looked_at():
     np.testing.assert_array_equal(mdp.probabilities[0, 1], [1.0])
 
 
+@pytest.mark.slow
 def test_cliff_walk_comes_with_its_tables():
     env = CliffWalk()
     mdp = FiniteMDP.from_tables(env.tables(), gamma=0.99, horizon=100)
@@ -194,6 +195,7 @@ def test_an_environment_without_a_table_is_refused_in_words():
         make().truncation(0.0)
 
 
+@pytest.mark.slow
 def test_a_problem_refuses_what_is_none_without_the_type_checks_of_the_tests():
     script = """
 import json, sys

@@ -68,6 +68,7 @@ def test_the_mean_agrees_with_a_binomial_tree(env, gamma):
     assert solution.value == pytest.approx(binomial(env, gamma), rel=3e-3)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "env",
     [
@@ -115,6 +116,7 @@ def test_the_more_averse_exercise_sooner():
     assert np.all(np.diff(cautious) > -2e-3)  # the closer maturity, the sooner
 
 
+@pytest.mark.slow
 def test_a_plan_of_the_put():
     plan = solve("downside/AmericanPut-v0", "cvar(0.6)", gamma=1.0)
     assert plan.value == pytest.approx(0.1677, rel=5e-3)

@@ -34,6 +34,7 @@ def test_the_search_finds_what_the_alternation_from_the_trap_never_sees():
     assert solve(trap(), "cvar(0.5)").value == pytest.approx(0.5)
 
 
+@pytest.mark.slow
 @settings(max_examples=15)
 @given(enumeration.mdps(most_states=3, horizons=(1, 2, 3)))
 def test_plans_are_as_good_as_the_best_of_all_history_dependent_policies(mdp):
@@ -58,6 +59,7 @@ def test_plans_for_three_knots_and_the_mean_are_as_good_too(mdp):
     assert solve(mdp, risk, episodes=10).value == pytest.approx(best, abs=1e-9)
 
 
+@pytest.mark.slow
 @settings(max_examples=15)
 @given(enumeration.mdps(most_states=3, horizons=(2, 3)))
 def test_j_never_falls_over_the_rounds_of_the_alternation(mdp):
@@ -68,6 +70,7 @@ def test_j_never_falls_over_the_rounds_of_the_alternation(mdp):
         assert result.alternation.value <= result.solution.value + 1e-12
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", [1268, 1131, 1117, 0, 1, 2])
 @pytest.mark.parametrize("text", ["cvar(0.05)", "0.5*mean + 0.5*cvar(0.3)"])
 def test_one_knot_among_thousands_is_found(seed, text):
@@ -98,6 +101,7 @@ class Unlisted(AbstractProblem):
         return self.problem.return_range
 
 
+@pytest.mark.slow
 @settings(max_examples=10)
 @given(enumeration.mdps(most_states=3, horizons=(2, 3)))
 def test_climbs_from_several_starts_find_two_knots_without_a_list_of_returns(mdp):
@@ -110,6 +114,7 @@ def test_climbs_from_several_starts_find_two_knots_without_a_list_of_returns(mdp
     assert best - 0.05 * spread <= result.solution.value <= best + 1e-9
 
 
+@pytest.mark.slow
 def test_two_knots_with_many_peaks_are_closed_by_boxes():
     # Gambler's ruin with a goal that pays from then on: climbs alone end 0.2% below.
     bets = [[(7, 1), (3, -1)], [(7, 2), (3, -2)]]
@@ -151,6 +156,7 @@ def test_cliff_walk_is_solved_with_certified_bounds():
     assert solve(CliffWalk(), "mean").value > plan.value
 
 
+@pytest.mark.slow
 def test_ids_environments_and_parameters_mean_the_same():
     import downside.envs  # noqa: F401
 

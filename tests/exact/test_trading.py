@@ -79,6 +79,7 @@ def paper():
     return TradingProblem(MeanReversion(), gamma=0.99, refine=0.5)
 
 
+@pytest.mark.slow
 def test_what_the_recursion_promises_is_what_the_policy_earns(paper):
     for text, knot in (("cvar(0.5)", 1.42), ("0.5*mean + 0.5*cvar(0.2)", 0.0)):
         utility = parse(text).utility_at([knot])
@@ -98,6 +99,7 @@ def test_half_the_resolution_changes_little(paper):
 COARSE = {"gamma": 1.0, "refine": 0.5, "episodes": 50_000}
 
 
+@pytest.mark.slow
 def test_a_plan_is_never_worse_than_doing_nothing():
     # The peak of J at knot 0 is narrow: between it and the next one J falls to -0.03.
     still = {"mean": 0.0, "initial_price": 0.0, "terminal_penalty": 0.0, "num_trades": 5}
@@ -142,6 +144,7 @@ def test_a_problem_that_does_not_fit_says_so():
         TradingProblem(MeanReversion(periods=252, num_trades=101), gamma=0.99, episodes=100)
 
 
+@pytest.mark.slow
 def test_the_policy_keeps_to_the_inventory_limit():
     env = MeanReversion(inventory_limit=1.0, periods=4, num_trades=9)
     problem = TradingProblem(env, gamma=0.99, refine=0.5, episodes=5_000)

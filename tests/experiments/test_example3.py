@@ -20,6 +20,7 @@ def stories():
     return learned, ds.explain(agent, episode_seed=6, checks=0, returns="simulated")
 
 
+@pytest.mark.slow
 def test_the_table_has_the_rows_of_the_paper_and_the_true_level(stories):
     rows = example3.rows(example3.table(*stories))
     assert [row[0] for row in rows] == list(example3.COLUMNS)

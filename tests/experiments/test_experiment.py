@@ -54,6 +54,7 @@ def test_results_in_another_folder_have_their_runs_beside_them(tmp_path):
 # --- what counts as done ----------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["put", "mean-reversion", "spectra", "quantiles", "lunar"])
 @pytest.mark.parametrize("preset", ["default", "paper"])
 def test_committed_results_are_not_trained_again(name, preset):
@@ -192,6 +193,7 @@ def test_kept_settings_stay_when_rows_are_added(monkeypatch, tmp_path):
     assert json.loads(path.with_suffix(".json").read_text())["kept_settings"] == ["0dbea62c"]
 
 
+@pytest.mark.slow
 def test_two_commands_write_into_one_file(monkeypatch, tmp_path):
     # Each reads all rows and writes them with its own; without a lock some would be lost.
     fake_sweep(monkeypatch)
@@ -235,6 +237,7 @@ def test_what_made_earlier_rows_stays_beside_later_ones(monkeypatch, tmp_path):
     assert made[0]["versions"]["downside"] == ds.__version__
 
 
+@pytest.mark.slow
 def test_the_callback_records_how_far_the_start_distribution_moves():
     distributions = []
     agent = ds.QRSRM(ENV, risk="mean", **{**TINY, **quantiles.settings_of_qrdqn("paper")})
@@ -260,6 +263,7 @@ def speed(monkeypatch):
         monkeypatch.setenv(name, value)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("speed")
 def test_one_tiny_agent_of_the_comparison_is_trained_and_written(tmp_path):
     options = Options(

@@ -12,6 +12,7 @@ from downside.experiments._rows import read_rows, write_rows
 from .fakes import fake_sweep
 
 
+@pytest.mark.slow
 def test_missing_landers_are_trained_and_evaluated_by_every_measure(monkeypatch, tmp_path):
     trained = fake_sweep(monkeypatch, returns=np.arange(10.0))
     first = Options(results=tmp_path, preset="default", seeds=(0,), only=("cvar(0.2)",))
@@ -51,6 +52,7 @@ def test_landers_with_other_steps_have_another_table_and_the_settings_of_the_pre
     assert (second.settings["num_envs"], second.settings["averaging"]) == (8, 0.0)
 
 
+@pytest.mark.slow
 def test_landers_with_other_settings_are_not_averaged_with_those_of_today(monkeypatch, tmp_path):
     fake_sweep(monkeypatch)
     only = {"results": tmp_path, "preset": "default", "only": ("QR-DQN",)}
@@ -67,6 +69,7 @@ def test_landers_with_other_settings_are_not_averaged_with_those_of_today(monkey
     assert "old-" not in about.read_text()
 
 
+@pytest.mark.slow
 def test_landers_that_fail_are_an_error_and_the_others_are_kept(monkeypatch, tmp_path, capsys):
     trained = fake_sweep(monkeypatch, errors={("qrdqn", 0): "ValueError: no"})
     options = Options(results=tmp_path, preset="default", seeds=(0,))

@@ -29,6 +29,7 @@ def test_the_page_is_written_before_anything_has_been_run(tmp_path):
     assert "Nothing has been run yet." in text
 
 
+@pytest.mark.slow
 def test_the_page_has_our_figures_beside_the_paper_s(tmp_path):
     rows = [
         a_row("QR-SRM", "cvar(0.5)", seed, measure, 0.5 + 0.01 * seed)

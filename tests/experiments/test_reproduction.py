@@ -50,6 +50,7 @@ def test_a_density_integrates_to_one():
     assert made.max() == pytest.approx(0.4, abs=0.05)
 
 
+@pytest.mark.slow
 def test_the_double_sum_is_the_same_function():
     start = jnp.sort(jax.random.normal(jax.random.key(0), (20,)))
     h = ds.Exponential(4.0).utility(start)
@@ -59,6 +60,7 @@ def test_the_double_sum_is_the_same_function():
     )
 
 
+@pytest.mark.slow
 def test_the_cost_is_that_of_updates_which_change_the_network(tmp_path):
     rows = _cost.measured(tmp_path / "cost.csv", (4,), quick=True)
     assert [row["scoring"] for row in rows] == list(_cost.SCORINGS)

@@ -47,6 +47,7 @@ def test_example_1_of_the_paper_has_the_levels_and_weights_of_the_paper(paper_ex
         np.testing.assert_allclose(episode.steps[0].risk.levels, [0.4, 0.8], rtol=1e-9)
 
 
+@pytest.mark.slow
 @hypothesis.given(mdps(), weighted_cvars(), st.integers(0, 2**16))
 @hypothesis.settings(max_examples=20)
 def test_the_explanation_is_the_mean_of_xi_over_all_paths(mdp, risk, seed):
@@ -63,6 +64,7 @@ def test_the_explanation_is_the_mean_of_xi_over_all_paths(mdp, risk, seed):
             np.testing.assert_allclose(step.risk.levels, levels * wanted, atol=1e-9)
 
 
+@pytest.mark.slow
 @hypothesis.given(mdps(horizons=(2, 3)), weighted_cvars())
 @hypothesis.settings(max_examples=10)
 def test_the_parts_of_an_exact_plan_add_up_to_the_whole(mdp, risk):

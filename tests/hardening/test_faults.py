@@ -127,6 +127,7 @@ def check_runs(tmp_path, every):
     return len(tried), len(counted.operations)
 
 
+@pytest.mark.slow
 def test_a_run_whose_files_fail_goes_on_to_the_same_end(tmp_path):
     check_runs(tmp_path, every=False)
 
@@ -175,6 +176,7 @@ def check_studies(tmp_path, every):
     return len(tried), len(counted.operations)
 
 
+@pytest.mark.slow
 def test_a_study_whose_files_fail_comes_to_the_same_end(tmp_path, inline):  # noqa: F811
     check_studies(tmp_path, every=False)
 
@@ -190,6 +192,7 @@ def test_every_single_fault_of_a_study(tmp_path, inline, capsys):  # noqa: F811
 # --- a report ---------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_report_that_fails_anywhere_is_the_old_page_or_the_new_one(tmp_path):
     section = make_section(make().learn(TWO), episodes=50, explained_episodes=1, checks=20)
     path = tmp_path / "a" / "report.html"

@@ -218,6 +218,7 @@ def test_killed_once_or_twice_training_in_jax_goes_on_as_if_nothing_had_happened
     assert kill_jax(tmp_path, 1, random.Random(1)) == 1
 
 
+@pytest.mark.slow
 def test_killed_once_pg_srm_goes_on_as_if_nothing_had_happened(tmp_path):
     assert kill_actors(tmp_path, 1, random.Random(3)) == 1
 

@@ -94,6 +94,7 @@ def jax_module(tmp_path, monkeypatch):
     forget("bets_of_a_user")
 
 
+@pytest.mark.slow
 def test_it_is_remembered_with_the_run_and_works_in_every_command(module, capsys):
     env_id = f"{module}:Mine-v0"
     train = ["train", env_id, "--agent", "qrdqn", "--steps", "32", "--params", "push=8.0"]
@@ -116,6 +117,7 @@ def test_it_is_remembered_with_the_run_and_works_in_every_command(module, capsys
             assert said["env"]["parameters"] == {"push": 8.0}
 
 
+@pytest.mark.slow
 def test_a_file_alone_imports_nothing_and_says_what_does(module, capsys, tmp_path):
     env_id = f"{module}:Mine-v0"
     small = {"hidden_sizes": (8,), "quantiles": 4, "num_envs": 2, "batch_size": 4}

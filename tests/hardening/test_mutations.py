@@ -77,12 +77,14 @@ def try_altered(files, path, count, seed):
     return attempts
 
 
+@pytest.mark.slow
 def test_files_that_were_changed_at_random_are_refused(files, tmp_path):
     attempts = try_scrambled(files, tmp_path / "agent.safetensors", 100, seed=0)
     # A space in the header that has become another one changes nothing.
     assert attempts.refused >= 99
 
 
+@pytest.mark.slow
 def test_files_that_were_changed_on_purpose_are_refused_or_harmless(files, tmp_path, canary):
     path = tmp_path / "agent.safetensors"
     for file in files:  # a file that is only signed again is the same agent

@@ -74,6 +74,7 @@ DAMAGE = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", DAMAGE)
 def test_a_damaged_run_is_reported_and_made_again(copied, inline, kind, capfd):  # noqa: F811
     damage, reason = DAMAGE[kind]
@@ -232,6 +233,7 @@ def test_checkpoints_of_which_none_can_be_read_are_set_aside(copied, inline):  #
     assert list(own.glob("*.aside-1"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("text", ["{}", "[]", "", "{", '{"agent": 3}', "\xff"])
 def test_a_run_json_that_says_nothing_is_listed_and_made_again(
     copied,  # noqa: F811
@@ -255,6 +257,7 @@ def test_a_run_json_that_says_nothing_is_listed_and_made_again(
         assert read_run(own)["total_timesteps"] == first.total_timesteps
 
 
+@pytest.mark.slow
 def test_a_path_in_square_brackets_is_printed_as_it_is(tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "200")
@@ -372,6 +375,7 @@ def test_a_file_without_end_is_refused(tmp_path, text, message):
         read_study(path)
 
 
+@pytest.mark.slow
 def test_a_hundred_thousand_seeds_are_checked_in_seconds():
     begin = time.process_time()
     runs = read_study(study(seeds=100_000)).runs

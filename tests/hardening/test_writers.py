@@ -62,6 +62,7 @@ def test_a_second_writer_is_told_who_has_the_folder(held, command, monkeypatch, 
     assert sorted(path.name for path in folder.iterdir()) == before
 
 
+@pytest.mark.slow
 def test_from_python_it_is_the_same(held):
     folder, _ = held
     agent = make().learn(TWO)

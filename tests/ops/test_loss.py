@@ -74,6 +74,7 @@ def test_the_gradient_is_the_clipped_error_weighed_by_its_side():
     np.testing.assert_allclose(gradient, [0.125, -1 / 12], rtol=1e-6)
 
 
+@pytest.mark.slow
 def test_the_gradient_agrees_with_finite_differences():
     quantiles = np.array([-0.3, 0.1, 0.15, 1.2])
     targets = jnp.array([-1.0, 0.2, 0.9])
@@ -108,6 +109,7 @@ def test_small_kappas_give_the_pinball_loss_and_its_gradient(kappa, traced):
     np.testing.assert_allclose(gradient, [1 / 6, -1 / 12], rtol=1e-5)
 
 
+@pytest.mark.slow
 @given(st.sampled_from([(1, 4), (5, 3)]), st.integers(0, 2**32 - 1))
 def test_the_loss_at_zero_is_the_pinball_loss(counts, seed):
     rng = np.random.default_rng(seed)
@@ -116,6 +118,7 @@ def test_the_loss_at_zero_is_the_pinball_loss(counts, seed):
     np.testing.assert_allclose(got, pinball(theta, y), rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_the_quantiles_minimise_the_loss():
     # Levels 1/6, 3/6, 5/6 of seven equally likely values: the 2nd, the 4th and the 6th.
     targets = jnp.array([9.0, -4.0, 0.0, 2.5, -1.0, 1.0, 3.0])
@@ -142,6 +145,7 @@ def test_a_kappa_above_the_spread_fits_the_mean_and_a_small_one_the_median():
     assert slope(0.01, 1.0)[0] < 0 < slope(0.01, 1e-3)[0]  # 0.01: too low a mean, too high a median
 
 
+@pytest.mark.slow
 def test_a_batch_is_mapped_over():
     theta = jax.random.normal(jax.random.key(1), (4, 5))
     y = jax.random.normal(jax.random.key(2), (4, 3))

@@ -44,6 +44,7 @@ def test_the_utility_score_is_taken_of_the_whole_return():
     np.testing.assert_allclose(utility_score(QUANTILES, utility, 1.0, 0.5), [-1.5, 1.5])
 
 
+@pytest.mark.slow
 @settings(max_examples=25)
 @given(strategies.risks, st.sampled_from([1, 4, 21]), st.integers(0, 2**32 - 1))
 def test_the_spectral_score_is_the_risk_measure(risk, count, seed):
@@ -52,6 +53,7 @@ def test_the_spectral_score_is_the_risk_measure(risk, count, seed):
     np.testing.assert_allclose(got, risk(quantiles), rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("risk", [DualPower(3.0), Exponential(4.0), CVaR(0.3)], ids=str)
 @given(st.sampled_from([5, 30]), st.integers(0, 2**32 - 1))
 @settings(max_examples=15)
@@ -84,6 +86,7 @@ def test_the_utility_of_a_cvar_ranks_actions_as_the_shortfall_does():
     np.testing.assert_allclose(utility_score(quantiles, utility, s, c), expected, atol=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("count", [1, 3, 50, 200])
 def test_cvar_of_everything_is_the_mean(count):
     quantiles = jax.random.normal(jax.random.key(count), (5, count)) * 37.0

@@ -19,6 +19,7 @@ def test_rows_of_any_length_are_sorted(count):
     np.testing.assert_array_equal(sort_rows(jnp.asarray(rows)), np.sort(rows, axis=-1))
 
 
+@pytest.mark.slow
 @given(st.lists(st.sampled_from([-np.inf, -1.0, 0.0, 1.0, 2.0, np.inf]), min_size=5, max_size=5))
 def test_ties_and_infinities_are_sorted(row):
     np.testing.assert_array_equal(sort_rows(jnp.array(row)), np.sort(row))
@@ -30,6 +31,7 @@ def test_what_is_no_number_is_not_hidden():
     np.testing.assert_array_equal(got[1], [0.0, 1.0, 2.0])
 
 
+@pytest.mark.slow
 def test_it_can_be_mapped_over_any_axis():
     rows = np.random.default_rng(0).normal(size=(4, 5, 6)).astype(np.float32)
     expected = np.sort(rows, axis=-1)

@@ -206,6 +206,7 @@ return pairs;
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "width"), [("several", 1280), ("several", 400), ("many", 1280)])
 def test_labels_never_overprint(driver, pages, name, width):
     load(driver, pages[name], width=width)

@@ -19,6 +19,7 @@ def run(tmp_path_factory):
     return folder / "policy"
 
 
+@pytest.mark.slow
 def test_explain_prints_the_table_the_words_and_the_verdict_and_writes_the_page(run, capsys):
     cli.main(["explain", str(run), "--checks", "50", "--learned"])
     printed = " ".join(capsys.readouterr().out.split())
@@ -30,6 +31,7 @@ def test_explain_prints_the_table_the_words_and_the_verdict_and_writes_the_page(
     assert (run.parent / "explain.html").read_text(encoding="utf-8").startswith("<!doctype html>")
 
 
+@pytest.mark.slow
 def test_explain_speaks_json(run, capsys, tmp_path):
     out = tmp_path / "page.html"
     cli.main(["explain", str(run), "--checks", "0", "--json", "--out", str(out), "--episodes", "2"])
@@ -42,6 +44,7 @@ def test_explain_speaks_json(run, capsys, tmp_path):
     assert out.exists()
 
 
+@pytest.mark.slow
 def test_report_writes_one_page_for_several_runs(run, capsys, tmp_path, monkeypatch):
     opened = []
     monkeypatch.setattr("webbrowser.open", opened.append)

@@ -43,6 +43,7 @@ def data_of(page):
     return json.loads(re.findall(r'id="data">(.*?)</script>', page, re.DOTALL)[0])
 
 
+@pytest.mark.slow
 def test_nothing_is_asked_of_the_network(single):
     page = render([single])
     for tag, attributes in Elements(page).tags:
@@ -65,6 +66,7 @@ def test_hostile_names_are_inert(single):
     assert "49" not in re.findall(r"<bdi>(.*?)</bdi>", page)[-1]
 
 
+@pytest.mark.slow
 def test_the_header_says_what_was_optimised_and_the_verdict(single, mixed):
     page = render([single, mixed])
     assert "It maximises the average over the worst 30% of episodes." in page
@@ -85,6 +87,7 @@ def test_the_data_are_those_of_the_explanation(mixed):
     assert len(step["worth"]) == len(wanted.actions)
 
 
+@pytest.mark.slow
 def test_twenty_agents_with_a_thousand_steps_stay_small(single):
     sections = [long_section(single, 1000, f"agent {i}") for i in range(20)]
     page = render(sections)
@@ -97,6 +100,7 @@ def test_twenty_agents_with_a_thousand_steps_stay_small(single):
     assert len(alone["steps"]) == 1001
 
 
+@pytest.mark.slow
 def test_a_report_is_written_whole_and_a_plan_is_the_optimum_of_its_measure(tmp_path):
     best, other = plan("cvar(0.3)"), plan("mean")
     path = report(
@@ -156,6 +160,7 @@ def test_subjects_may_come_one_by_one_or_in_a_list(single, mixed, tmp_path):
         report([single, mixed], labels=["one"], out=apart)
 
 
+@pytest.mark.slow
 def test_what_is_no_subject_is_named():
     said = answers("import downside as ds", ["ds.report('runs/a')", "ds.report([3])"])
     assert "got 'runs/a'. Load it first: ds.load(path)." in said["ds.report('runs/a')"]
@@ -165,6 +170,7 @@ def test_what_is_no_subject_is_named():
     )
 
 
+@pytest.mark.slow
 def test_a_place_that_cannot_be_written_is_named_before_the_work(tmp_path, monkeypatch):
     monkeypatch.setattr("downside.reporting.page.make_section", None)
     with pytest.raises(OSError, match=r"nowhere/x\.html could not be written"):

@@ -8,6 +8,7 @@ import pytest
 import downside as ds
 
 
+@pytest.mark.slow
 def test_a_sum_of_two_thousand_terms_is_read_in_a_moment():
     # Levels 1/2000, ..., 1 with equal weights. At level u all CVaRs above u count: the cumulated
     # spectrum at 1 is 1, and at u = 1/2000 it is the mean over i of min(1, 1/i), H(2000)/2000.

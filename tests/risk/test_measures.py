@@ -90,6 +90,7 @@ class TestContract:
         np.testing.assert_allclose(weights.sum(), 1.0, rtol=1e-12)
         np.testing.assert_allclose(np.sort(theta) @ weights, risk(theta), rtol=1e-12)
 
+    @pytest.mark.slow
     def test_numpy_and_jax_agree_under_jit_vmap_and_grad(self, risk):
         rng = np.random.default_rng(1)
         values, weights = rng.normal(size=(3, 4, 11)), rng.dirichlet(np.ones(11), size=(3, 4))
@@ -314,6 +315,7 @@ def test_a_distribution_is_valued_like_its_values_and_probabilities():
     assert CVaR(0.6)(Distribution(z, p)) == CVaR(0.6)(z, p)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("risk", EXAMPLES, ids=str)
 def test_everything_works_under_strict_promotion(risk):
     with jax.numpy_dtype_promotion("strict"):

@@ -56,6 +56,7 @@ def test_more_cells_are_closer():
     assert errors[1] < 0.1 * errors[0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("risk", [Mean(), MIXTURE], ids=str)
 def test_padding_changes_nothing(risk):
     table, returns = CVaRMixture.of(risk), some_returns(30)

@@ -1,6 +1,7 @@
 """What holds for every spectral risk measure and every discrete distribution."""
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -26,6 +27,7 @@ def test_the_spectral_the_mixture_and_the_utility_form_agree(drawn):
     close(risk.utility(distribution).expectation(values, weights), direct, values)
 
 
+@pytest.mark.slow
 @given(both)
 def test_the_conjugate_term_of_the_utility_vanishes(drawn):
     risk, (values, weights) = drawn
@@ -35,6 +37,7 @@ def test_the_conjugate_term_of_the_utility_vanishes(drawn):
     )
 
 
+@pytest.mark.slow
 @given(strategies.risks, strategies.discrete(), strategies.discrete())
 def test_no_other_utility_of_the_family_gives_more(risk, first, other):
     # J(Z, h) = E[h(Z)] + conjugate term, for h made from another distribution (appendix A).

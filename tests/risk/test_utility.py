@@ -61,6 +61,7 @@ def test_the_conjugate_is_finite_on_the_slopes_alone():
     assert utility.conjugate_integral(CVaR(0.25)) == -np.inf  # its spectrum reaches 4 > 2
 
 
+@pytest.mark.slow
 @settings(max_examples=25)
 @given(strategies.risks, st.sampled_from([1, 20, 60]), st.integers(0, 2**32 - 1))
 def test_the_lookup_is_the_double_sum(risk, count, seed):
@@ -80,6 +81,7 @@ def test_the_lookup_is_the_double_sum(risk, count, seed):
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("spread", [0.0, 1e-30, 1.0])
 def test_the_lookup_survives_knots_that_coincide_or_cluster(spread):
     knots = jnp.sort(jnp.concatenate([jnp.full(30, 2.0), 2.0 + spread * jnp.arange(30)]))
@@ -88,6 +90,7 @@ def test_the_lookup_survives_knots_that_coincide_or_cluster(spread):
     np.testing.assert_allclose(utility(jnp.asarray(z)), double_sum(utility, z), rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_the_lookup_halves_as_often_as_a_crowded_cell_needs():
     # One knot far away puts all the others into one of the cells.
     knots = np.append(np.linspace(0.0, 1.0, 40), 1e5)
@@ -127,6 +130,7 @@ def test_it_lives_in_compiled_loops_with_changing_knots(count):
     np.testing.assert_allclose(run(theta), expected, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_a_batch_of_utilities_is_mapped_over():
     theta = jax.random.normal(jax.random.key(1), (5, 40))
     risk = Exponential(4.0)
@@ -134,6 +138,7 @@ def test_a_batch_of_utilities_is_mapped_over():
     np.testing.assert_allclose(values, risk(theta), atol=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("risk", [CVaR(0.3), Exponential(4.0)], ids=str)
 def test_its_gradient_is_its_slope(risk):
     utility = risk.utility(jax.random.normal(jax.random.key(2), (50,)))

@@ -15,6 +15,7 @@ from ..reporting.browser import browser, needs_browser, requests, resize
 # --- the summary ------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_the_summary_is_the_mean_over_seeds(done):
     first = done.groups[0]
     values = [ds.CVaR(0.5)(np.load(done.folder / cell.name / "returns.npy")) for cell in first.runs]

@@ -71,6 +71,7 @@ def test_many_actors_are_what_they_would_be_alone():
         np.testing.assert_allclose(agents[1].simulate_returns(20, seed=5), wanted, atol=1e-3)
 
 
+@pytest.mark.slow
 def test_a_frontier_of_actors_is_kept_and_taken_up_again(tmp_path):
     env = ds.envs.MeanReversion(periods=3, continuous=True)
     given = {"points": 2, "seeds": [0], "agent": ds.PGSRM, "episodes": 50, "exact": False, **TINY}

@@ -42,6 +42,7 @@ gym.register("Broken-v0", Broken)
 """
 
 
+@pytest.mark.slow
 def test_a_run_that_fails_stops_no_other_and_is_tried_again(tmp_path, monkeypatch, inline):
     (tmp_path / "broken.py").write_text(BROKEN)
     monkeypatch.syspath_prepend(tmp_path)
@@ -79,6 +80,7 @@ def test_a_run_that_fails_stops_no_other_and_is_tried_again(tmp_path, monkeypatc
     assert [one["what"] for one in attempts(run_folder)] == ["began", "failed", "began", "finished"]
 
 
+@pytest.mark.slow
 def test_a_run_whose_process_dies_goes_on_and_fails_only_if_it_gets_no_further(tmp_path, inline):
     keys = [one.key for one in read_study(study()).runs]
 
@@ -159,6 +161,7 @@ with lock(sys.argv[1]) as mine:
 """
 
 
+@pytest.mark.slow
 def test_a_claim_is_for_one_process_and_dies_with_it(tmp_path):
     with subprocess.Popen([sys.executable, "-c", HOLD, tmp_path], stdout=subprocess.PIPE) as other:
         assert other.stdout is not None
@@ -275,6 +278,7 @@ def test_how_far_a_run_is_comes_from_its_log(done, tmp_path):
     assert last_record(tmp_path) == (0, None)
 
 
+@pytest.mark.slow
 def test_the_local_engine_tells_when_a_worker_dies_and_what_it_said():
     engine = LocalEngine(1, 1)
     with engine:

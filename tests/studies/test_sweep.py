@@ -18,6 +18,7 @@ from .tiny import as_toml, study
 # --- results ----------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_every_run_is_bit_for_bit_what_it_would_be_alone(done):
     assert len(done.study.runs) == 4
     for cell in done.study.runs[1:3]:
@@ -53,6 +54,7 @@ def test_a_study_that_grows_runs_only_what_is_new(copied, inline):
     assert [one.finished for one in more.groups] == [3, 3]
 
 
+@pytest.mark.slow
 def test_other_episodes_need_no_training(copied, inline, monkeypatch):
     def trained(*_, **__):
         raise AssertionError("it was trained again")

@@ -134,6 +134,7 @@ def careful():
     del gym.registry["tests/Adapted-v0"]
 
 
+@pytest.mark.slow
 def test_an_agent_says_what_it_has_adapted(careful):
     assert careful.settings.critic == "utility"
     assert careful.adapted["n_steps"] == (10, 1)
@@ -152,6 +153,7 @@ def test_a_critic_that_lives_in_short_episodes_leaves_the_gamble(careful):
     assert np.abs(careful.return_distribution(observation)[action]).mean() < 0.3
 
 
+@pytest.mark.slow
 def test_an_adapted_agent_is_saved_and_goes_on_as_it_is(careful, tmp_path):
     loaded = ds.load(careful.save(tmp_path / "agent"))
     assert loaded.settings == careful.settings
@@ -162,6 +164,7 @@ def test_an_adapted_agent_is_saved_and_goes_on_as_it_is(careful, tmp_path):
     assert loaded.num_timesteps == careful.num_timesteps + 512
 
 
+@pytest.mark.slow
 def test_policies_are_judged_by_episodes_without_exploration():
     changes = {**ADAPTED, "exploration_fraction": 0.0, "exploration_final": 1.0, "num_envs": 4}
     agent = ds.QRDQN(gym.vector.SyncVectorEnv([Counter] * 4), **changes).learn(2_000)

@@ -40,6 +40,7 @@ def test_other_problems_get_none(lengths, seconds, timesteps):
     assert not advice.advise("Game", np.asarray(lengths, float), seconds, timesteps)
 
 
+@pytest.mark.slow
 def test_learn_advises_where_an_environment_is_lived_through(monkeypatch):
     monkeypatch.setattr(advice, "_CHEAP", 1.0)  # however slow this machine is today
     agent = ds.QRSRM(Noisy(), risk="cvar(0.5)", **SMALL)

@@ -26,6 +26,7 @@ def trained():
 # --- which agents there are -------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_the_same_seed_gives_the_same_agent_bit_for_bit(trained):
     again = make().learn(TWO)
     assert same(again, trained)
@@ -42,6 +43,7 @@ def test_another_seed_gives_another_agent(trained):
     assert not eqx.tree_equal(state_of(other).replay.storage, state_of(trained).replay.storage)
 
 
+@pytest.mark.slow
 def test_the_preset_of_the_paper_runs_with_a_network_of_the_user():
     small = {name: TINY[name] for name in ("batch_size", "warmup_steps", "outer_episodes")}
     agent = ds.QRSRM(
@@ -64,6 +66,7 @@ def test_the_preset_of_the_paper_runs_with_a_network_of_the_user():
     np.testing.assert_allclose(h.linear, 0.5)
 
 
+@pytest.mark.slow
 def test_qr_icvar_of_everything_is_qr_dqn_bit_for_bit():
     neutral = ds.QRDQN(ENV, **COMMON).learn(TWO)
     icvar = ds.QRiCVaR(ENV, risk="cvar(1.0)", **COMMON).learn(TWO)
@@ -151,6 +154,7 @@ def test_another_environment_must_have_the_same_spaces():
         make().set_env(Counter())
 
 
+@pytest.mark.slow
 def test_training_goes_on_in_the_environment_that_was_set():
     agent = make().learn(TWO, callback=lambda agent: False)
     agent.set_env(MeanReversion(periods=2, num_trades=5, inventory_limit=2.0))
@@ -163,6 +167,7 @@ def test_training_goes_on_in_the_environment_that_was_set():
     assert agent.get_env().periods == 2
 
 
+@pytest.mark.slow
 def test_what_was_learned_survives_an_environment_that_breaks():
     agent = ds.QRSRM(Counter(), risk="cvar(0.5)", **SMALL).learn(100)
     agent.set_env(Faulty("raises"))
@@ -276,6 +281,7 @@ def test_an_agent_that_a_user_writes_is_an_agent_like_ours(ours, kind, env, tmp_
     assert len(loaded.history) == 2
 
 
+@pytest.mark.slow
 def test_scores_of_a_user_are_what_decides(ours):
     agent = ours.SpreadAgent(ENV, **IN_JAX).learn(CHUNK)
     observation = np.array([1.0, 0.0, 0.0, 0.7, 0.9], np.float32)
@@ -285,12 +291,14 @@ def test_scores_of_a_user_are_what_decides(ours):
     np.testing.assert_allclose(agent.scores(observation), expected, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_an_algorithm_without_a_recursion_asks_for_quantiles(ours, monkeypatch):
     monkeypatch.setattr(ours.MeanMinusSpread, "fixed", {})
     with pytest.raises(TypeError, match=r"mean minus spread obeys no .* use critic='quantiles'"):
         ours.SpreadAgent(ENV, **IN_JAX).learn(CHUNK)
 
 
+@pytest.mark.slow
 def test_an_agent_whose_module_was_not_imported_is_asked_for(ours, tmp_path):
     path = ours.MedianAgent(ENV, **IN_JAX).learn(CHUNK).save(tmp_path / "agent")
     del ds.Agent.classes["downside_test_ours:MedianAgent"]
@@ -301,6 +309,7 @@ def test_an_agent_whose_module_was_not_imported_is_asked_for(ours, tmp_path):
         ds.load(path)
 
 
+@pytest.mark.slow
 def test_a_class_of_the_same_name_is_not_taken_for_ours(tmp_path, ours):
     class QRSRM(ds.QRSRM):
         """Not the one that is called the same."""
@@ -316,6 +325,7 @@ def test_a_class_of_the_same_name_is_not_taken_for_ours(tmp_path, ours):
         ds.load(path)
 
 
+@pytest.mark.slow
 def test_a_file_that_was_run_as_a_program_is_loaded_by_its_module(tmp_path, ours):
     agent = ours.MedianAgent(ENV, **IN_JAX).learn(CHUNK)
     ours.MedianAgent.full_name = classmethod(lambda cls: "__main__:MedianAgent")

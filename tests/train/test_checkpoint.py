@@ -52,6 +52,7 @@ def saved(trained, tmp_path):
 # --- exactness --------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_loaded_agent_is_the_one_that_was_saved(trained, saved):
     agent = ds.load(saved)
     assert same(agent, trained)
@@ -69,6 +70,7 @@ def test_the_suffix_may_be_left_out(trained, tmp_path):
     assert same(ds.load(tmp_path / "agent.v1"), ds.load(path))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("evaluation_fraction", [0.0, 0.5])
 def test_training_in_two_parts_is_training_in_one(tmp_path, evaluation_fraction):
     whole = make(evaluation_fraction=evaluation_fraction).learn(3 * CHUNK)
@@ -83,6 +85,7 @@ def test_training_in_two_parts_is_training_in_one(tmp_path, evaluation_fraction)
     assert loaded._driver.fitted == whole._driver.fitted == (1 if evaluation_fraction else 0)
 
 
+@pytest.mark.slow
 def test_the_paper_preset_and_other_agents_come_back_too(tmp_path):
     agent = ds.QRiCVaR(ENV, risk="dual_power(2)", **COMMON).learn(CHUNK)
     assert same(ds.load(agent.save(tmp_path / "icvar")), agent)
@@ -93,6 +96,7 @@ def test_the_paper_preset_and_other_agents_come_back_too(tmp_path):
     assert again.settings == paper.settings
 
 
+@pytest.mark.slow
 def test_what_no_id_makes_again_must_be_handed_over(tmp_path):
     class Own(MeanReversion):
         pass
@@ -117,6 +121,7 @@ def test_loading_as_another_class_is_refused(saved):
 # --- Gymnasium environments -------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_run_in_gymnasium_is_restored_with_all_it_lived_through(tmp_path):
     agent = ds.QRSRM(Noisy(), risk="cvar(0.5)", averaging=0.5, **SMALL).learn(200)
     path = agent.save(tmp_path / "gymnasium")
@@ -141,6 +146,7 @@ def test_a_run_in_gymnasium_is_restored_with_all_it_lived_through(tmp_path):
     assert (int(experience.replay.added), int(restored.replay.added)) == (250, 275)
 
 
+@pytest.mark.slow
 def test_a_run_in_gymnasium_goes_on_from_its_checkpoint_with_new_episodes(tmp_path):
     # What follows a checkpoint depends on it alone: whoever goes on from it gets the same agent,
     # be it the process that wrote it or another one, now or later.
@@ -152,6 +158,7 @@ def test_a_run_in_gymnasium_goes_on_from_its_checkpoint_with_new_episodes(tmp_pa
     assert same(first, second)
 
 
+@pytest.mark.slow
 def test_a_registered_environment_is_made_again_with_its_parameters(tmp_path):
     agent = ds.QRDQN("FrozenLake-v1", env_kwargs={"is_slippery": False}, **SMALL).learn(200)
     again = ds.load(agent.save(tmp_path / "lake"))
@@ -174,6 +181,7 @@ def start(folder, cache, *arguments):
     )
 
 
+@pytest.mark.slow
 def test_killed_at_any_point_and_resumed_it_is_the_run_that_was_never_killed(tmp_path):
     whole = make().learn(CHUNKS * CHUNK)
     draws, cache = np.random.default_rng(0), tmp_path / "cache"
@@ -215,6 +223,7 @@ def test_killed_while_saving_the_checkpoint_before_is_still_there(trained, saved
     assert sorted(path.name for path in saved.parent.iterdir()) == [saved.name]
 
 
+@pytest.mark.slow
 def test_a_full_disk_is_an_error_that_says_so_and_loses_nothing(saved):
     # A limit on the size of files does to a write what a full disk does.
     program = (
@@ -421,6 +430,7 @@ def test_a_folder_without_a_checkpoint_is_told(tmp_path):
         ds.load(tmp_path)
 
 
+@pytest.mark.slow
 def test_another_environment_is_named_before_its_arrays(tmp_path):
     path = make().learn(CHUNK).save(tmp_path / "agent")
     other = MeanReversion(periods=3, num_trades=9, inventory_limit=2.0)

@@ -32,6 +32,7 @@ def trained():
 # --- the history ------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_the_history_has_the_value_of_every_iterate(trained):
     assert [record["timesteps"] for record in trained.history] == [CHUNK, TWO]
     assert [record["updates"] for record in trained.history] == [8, 16]
@@ -85,6 +86,7 @@ def test_a_loop_of_the_user_is_learning(trained):
     assert same(agent, trained)
 
 
+@pytest.mark.slow
 def test_learning_anew_counts_from_zero_and_keeps_what_was_learned():
     agent = make().learn(TWO)
     best, added = agent.history[-1]["best"], int(state_of(agent).replay.added)
@@ -117,6 +119,7 @@ def test_all_steps_that_are_simulated_are_counted(trained):
     assert isinstance(trained.history[0]["simulated_steps"], int)
 
 
+@pytest.mark.slow
 def test_learning_the_return_distribution_is_counted():
     # A tenth of 8 updates is rounded up to one call of 250.
     agent = make(evaluation_fraction=0.1).learn(CHUNK)
@@ -130,12 +133,14 @@ def test_quantiles_beside_a_critic_are_counted():
     assert agent.simulated_steps == RANDOM_PLAY + (8 + 4) * PER_UPDATE + OUTER_STEP
 
 
+@pytest.mark.slow
 def test_the_paper_simulates_for_the_log_alone():
     # One candidate in 16 episodes of three periods; neither branches nor random play.
     agent = ds.QRSRM(ENV, risk="cvar(0.5)", **PAPER).learn(400)
     assert [record["simulated_steps"] for record in agent.history] == [48 * i for i in range(1, 11)]
 
 
+@pytest.mark.slow
 def test_nothing_is_simulated_in_gymnasium():
     agent = ds.QRSRM(Counter(), risk="cvar(0.5)", **SMALL).learn(100)
     assert [record["simulated_steps"] for record in agent.history] == [0] * 4
@@ -160,6 +165,7 @@ def test_random_play_is_counted_also_if_the_first_chunk_fails(monkeypatch, train
 # --- divergence -------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_loss_that_is_not_finite_ends_training_at_the_last_good_state(tmp_path, monkeypatch):
     chunk = jax_program.chunk
 
@@ -180,6 +186,7 @@ def test_a_loss_that_is_not_finite_ends_training_at_the_last_good_state(tmp_path
     assert same(ds.load(tmp_path).resume(), make().learn(4 * CHUNK))
 
 
+@pytest.mark.slow
 def test_in_gymnasium_networks_and_outer_variable_stay_those_of_the_step_before(monkeypatch):
     agent, before = ds.QRSRM(Noisy(), risk="cvar(0.5)", **SMALL), []
     backend = agent._driver.backend

@@ -92,6 +92,7 @@ def outputs(path, inputs):
     return dict(zip(names, session.run(None, inputs), strict=True))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", AGENTS)
 def test_an_exported_policy_acts_as_the_agent(name, tmp_path):
     policy = policy_of(AGENTS[name]())
@@ -124,6 +125,7 @@ def trained():
     return AGENTS["QR-SRM, history"]().learn(200)
 
 
+@pytest.mark.slow
 def test_the_file_says_what_a_program_must_know(trained, tmp_path):
     onnx = pytest.importorskip("onnx")
     model = onnx.load(trained.export(tmp_path / "policy"))

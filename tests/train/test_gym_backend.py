@@ -37,6 +37,7 @@ def test_every_agent_learns_to_take_the_action_that_pays(kind):
     np.testing.assert_allclose(returns, (1 - 0.99**4) / 0.01, rtol=1e-6)
 
 
+@pytest.mark.slow
 def test_a_gamble_is_taken_for_the_mean_and_left_for_the_tail():
     settings = {**SMALL, "quantiles": 20, "learning_rate": 3e-3}
     neutral = ds.QRDQN(Noisy(1), **settings).learn(1500)
@@ -46,6 +47,7 @@ def test_a_gamble_is_taken_for_the_mean_and_left_for_the_tail():
     assert careful.simulate_returns(50, seed=0).tolist() == [0.0] * 50
 
 
+@pytest.mark.slow
 def test_the_same_seed_gives_the_same_agent_and_another_another():
     def make(seed):
         return ds.QRSRM(Noisy(), risk="cvar(0.5)", seed=seed, **SMALL).learn(200)
@@ -55,11 +57,13 @@ def test_the_same_seed_gives_the_same_agent_and_another_another():
     assert not same(first, other)
 
 
+@pytest.mark.slow
 def test_illegal_actions_are_never_taken():
     agent = ds.QRSRM(Masked(), risk="cvar(0.5)", **SMALL).learn(1000)  # the environment would raise
     assert agent.simulate_returns(4, seed=0) == pytest.approx(0.99 + 0.99**3)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", list(AutoresetMode), ids=lambda mode: mode.name)
 def test_vector_environments_of_every_mode_train(mode):
     env = SyncVectorEnv([Counter, Counter], autoreset_mode=mode)
@@ -68,6 +72,7 @@ def test_vector_environments_of_every_mode_train(mode):
     assert agent.simulate_returns(4, seed=0) == pytest.approx((1 - 0.99**4) / 0.01)
 
 
+@pytest.mark.slow
 def test_observations_of_several_kinds_train_and_are_predicted_for():
     agent = ds.QRDQN(Assorted(), learning_rate=3e-3, **SMALL).learn(2000)
     env = Assorted()
@@ -80,6 +85,7 @@ def test_observations_of_several_kinds_train_and_are_predicted_for():
         agent.predict(3.0)
 
 
+@pytest.mark.slow
 def test_a_wrapped_environment_is_what_the_policy_acts_on():
     settings = {"learning_rate": 3e-3, "history_length": 0, **SMALL}
     agent = ds.QRSRM(Counter(), risk="cvar(0.5)", **settings).learn(2000)
@@ -97,6 +103,7 @@ def test_a_wrapped_environment_is_what_the_policy_acts_on():
         agent.predict(np.zeros(2))
 
 
+@pytest.mark.slow
 def test_episodes_are_valued_in_as_many_environments_as_there_are():
     env = SyncVectorEnv([lambda: Counter(2), lambda: Counter(6)])
     agent = ds.QRDQN(env, learning_rate=3e-3, **SMALL).learn(2000)
@@ -120,6 +127,7 @@ LARGER = {
 }
 
 
+@pytest.mark.slow
 def test_frozen_lake_is_crossed():
     lake = {"env_kwargs": {"is_slippery": False}, "num_envs": 8, "exploration_fraction": 0.5}
     agent = ds.QRDQN("FrozenLake-v1", **lake, **LARGER).learn(12_000)
@@ -138,6 +146,7 @@ def test_a_vector_environment_made_by_gymnasium_trains():
 # --- what is learned from ---------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_whoever_plays_in_the_environment_during_training_leaves_no_trace_in_it():
     # Chunks of 25 steps end in the middle of an episode of four, where the callback plays others.
     callback = ds.Evaluations(every_steps=1, episodes=3)
@@ -152,6 +161,7 @@ def test_whoever_plays_in_the_environment_during_training_leaves_no_trace_in_it(
     np.testing.assert_allclose(stored.memory.discount_so_far, 0.99**time, rtol=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("explored", "linked"), [(1.0, 0.0), (0.0, 0.75)])
 def test_several_steps_go_on_only_where_the_policy_acted(explored, linked):
     # Episodes of four steps: of what the policy does, three of four have a step that follows.
@@ -164,6 +174,7 @@ def test_several_steps_go_on_only_where_the_policy_acted(explored, linked):
     assert follows.mean() == linked
 
 
+@pytest.mark.slow
 def test_policies_are_not_judged_while_no_episode_has_ended_in_an_environment():
     agent = ds.QRDQN(Counter(4), **SMALL).learn(200)
     spread = float(state_of(agent).spread)
@@ -209,6 +220,7 @@ def test_a_changed_time_limit_is_part_of_the_problem(limit, length):
 # --- networks ---------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_memory_that_is_hidden_is_not_used_until_h_bends():
     settings = {
         **SMALL,
@@ -237,6 +249,7 @@ def test_a_memory_that_is_hidden_is_not_used_until_h_bends():
     assert used[-1] == (True, True)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("given", ["module", "function"])
 def test_a_network_of_ours_may_be_given(given):
     module = ds.MLP(jax.random.key(0), 4, (16, 16), "relu")  # of the observation and (s, c)
@@ -274,6 +287,7 @@ def test_the_scale_of_an_input_does_not_depend_on_how_many_others_there_are():
         np.testing.assert_array_equal(without, with_memory[:-2])  # or the runs soon part
 
 
+@pytest.mark.slow
 def test_qr_srm_is_qr_dqn_until_h_bends():
     settings = {
         "hidden_sizes": (16, 16),
@@ -330,12 +344,14 @@ def test_long_episodes_are_cut_off_once_rewards_hardly_count():
     assert 22 + 7 < np.mean(cut) < 22 + 13
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("changes", [{"min_discount": 0.0}, {"min_discount": 1.0, "gamma": 1.0}])
 def test_without_a_bound_or_a_discount_nothing_is_cut_off(changes):
     agent = ds.QRDQN(long(60), **{**BRIEF, **changes}).learn(1_000)
     assert set(lengths(agent)) == {60.0}
 
 
+@pytest.mark.slow
 def test_episodes_of_an_evaluation_are_never_cut_off():
     class Measured(Counter):
         time, lengths = 0, []
@@ -392,6 +408,7 @@ QUICK: dict[str, Any] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("history_length", "value"), [(0, 0.0), (1, 2.0)])
 def test_what_lasts_and_is_not_observed_shows_in_what_changes(history_length, value):
     agent = ds.QRDQN(
@@ -401,6 +418,7 @@ def test_what_lasts_and_is_not_observed_shows_in_what_changes(history_length, va
     assert agent.simulate_returns(400, seed=1).mean() == pytest.approx(value, abs=0.3)
 
 
+@pytest.mark.slow
 def test_the_memory_lies_between_the_observation_and_what_was_earned():
     agent = ds.QRSRM(Counter(), risk="cvar(0.5)", history_length=1, **QUICK).learn(100)
     env = agent.wrap(Counter())
@@ -414,6 +432,7 @@ def test_the_memory_lies_between_the_observation_and_what_was_earned():
     assert agent.policy.observation_space.shape == (8,)
 
 
+@pytest.mark.slow
 def test_an_agent_without_rewards_in_mind_is_wrapped_as_well():
     agent = ds.QRDQN("CartPole-v1", history_length=1, **QUICK).learn(100)
     observation, _ = agent.wrap().reset(seed=0)
@@ -423,6 +442,7 @@ def test_an_agent_without_rewards_in_mind_is_wrapped_as_well():
         agent.predict(observation[:4])
 
 
+@pytest.mark.slow
 def test_a_saved_agent_remembers_as_many_steps(tmp_path):
     agent = ds.QRDQN("CartPole-v1", history_length=2, **QUICK).learn(500)
     again = ds.load(agent.save(tmp_path / "agent"))
@@ -431,6 +451,7 @@ def test_a_saved_agent_remembers_as_many_steps(tmp_path):
     np.testing.assert_array_equal(again.simulate_returns(**seeds), agent.simulate_returns(**seeds))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("env", [Masked, Assorted])
 def test_masks_and_observations_of_several_kinds_go_together_with_the_past(env):
     agent = ds.QRCVaR(env(), risk="cvar(0.5)", history_length=2, **QUICK).learn(100)
@@ -453,6 +474,7 @@ class Sevens(Counter):
         return super().step(action - 7)
 
 
+@pytest.mark.slow
 def test_actions_that_do_not_start_at_zero_are_remembered_from_zero():
     agent = ds.QRDQN(Sevens(), history_length=1, **{**QUICK, "learning_rate": 3e-3}).learn(2000)
     env = agent.wrap(Sevens())
@@ -462,6 +484,7 @@ def test_actions_that_do_not_start_at_zero_are_remembered_from_zero():
     assert agent.simulate_returns(4, seed=0) == pytest.approx((1 - 0.99**4) / 0.01)
 
 
+@pytest.mark.slow
 def test_the_last_observation_of_a_wrapped_vector_has_both_memories():
     agent = ds.QRSRM(Counter(2), risk="cvar(0.5)", **QUICK).learn(100)
     mode = AutoresetMode.SAME_STEP

@@ -16,6 +16,7 @@ from .tiny import SMALL, experience_of, state_of
 from .toys import Counter, Noisy
 
 
+@pytest.mark.slow
 def test_an_agent_acts_in_episodes_as_it_predicts_whatever_was_compiled_for_another():
     for seed in (0, 1):
         agent = ds.QRSRM(Noisy(), risk="cvar(0.5)", seed=seed, **SMALL).learn(50)
@@ -61,17 +62,20 @@ def sinking():
     return [jnp.linspace(-1.0, 1.0, 100) - 0.4 * i * 0.0583 for i in range(12)]
 
 
+@pytest.mark.slow
 def test_the_kept_policy_does_not_sink_with_those_that_come_close():
     accepted, value = kept_of(sinking())
     assert accepted == [True] * 8 + [False] * 4  # up to three of them
     assert value == pytest.approx(0.0, abs=1e-6)
 
 
+@pytest.mark.slow
 def test_without_keep_best_the_last_policy_is_kept():
     accepted, value = kept_of(sinking(), keep_best=False)
     assert accepted == [True] * 12
     assert value == pytest.approx(-0.4 * 11 * 0.0583, abs=1e-6)
 
 
+@pytest.mark.slow
 def test_of_policies_that_always_earn_the_same_the_last_is_kept():
     assert kept_of([jnp.full(100, 2.0)] * 3) == ([True] * 3, 2.0)

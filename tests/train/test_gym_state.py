@@ -62,6 +62,7 @@ def fresh(weight=99.0, count=0):
     return Average(networks_with(weight), np.asarray(count))
 
 
+@pytest.mark.slow
 def test_it_is_the_mean_of_all_that_were_added():
     settings, average = GymnasiumSettings(averaging=1.0, risk_neutral_fraction=0.0), fresh()
     for weight, mean in ((2.0, 2.0), (5.0, 3.5), (-1.0, 2.0)):  # 7 / 2, 6 / 3
@@ -125,6 +126,7 @@ def watched(agent, steps, callbacks=()):
     return networks
 
 
+@pytest.mark.slow
 def test_the_policy_of_a_run_is_the_average_of_its_last_networks(tmp_path):
     # Every policy is kept: which are is the business of another test.
     settings = {**SMALL, "keep_best": False}

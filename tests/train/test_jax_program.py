@@ -96,6 +96,7 @@ def lived_through(agent):
     return count, jax.tree.map(lambda leaf: np.asarray(leaf[:count]), replay.storage)
 
 
+@pytest.mark.slow
 def test_every_action_was_legal(trained):
     # The warm-up and two chunks: 64 + 64 transitions, with random and with greedy actions.
     count, lived = lived_through(trained)
@@ -142,6 +143,7 @@ def test_as_many_steps_are_counted_as_are_simulated(trained, changes, steps):
 # --- learning the return distribution ---------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_fitting_changes_the_quantiles_and_nothing_that_is_decided(trained):
     state, made = state_of(trained), spec(TWO, evaluation_fraction=0.5)
     fitted, _ = jax_program.fit_return_distribution(made, trained._driver.algorithm, state)

@@ -34,6 +34,7 @@ def many():
     )
 
 
+@pytest.mark.slow
 def test_agents_come_in_the_order_of_measures_and_seeds(many):
     assert [(str(agent.risk), agent.seed) for agent in many] == [
         (risk, seed) for risk in RISKS for seed in (0, 1)
@@ -102,6 +103,7 @@ def test_an_agent_of_a_batch_is_trained_to_its_end(tmp_path):
     assert again.simulated_steps == agent.simulated_steps == 2592 + 250 * 8 * 3 * 2
 
 
+@pytest.mark.slow
 def test_agents_of_measures_with_different_levels_are_saved(many, tmp_path):
     for i in (0, 2, 4):  # of 0, 1 and 64 levels, trained with 64
         again = ds.load(many[i].save(tmp_path / str(i)))
@@ -229,6 +231,7 @@ def test_an_agent_that_diverges_is_named_and_takes_no_other_with_it(engine, monk
         assert record["simulated_steps"] == expected["simulated_steps"]
 
 
+@pytest.mark.slow
 def test_a_batch_in_which_all_diverge_ends_there(monkeypatch):
     break_chunks(monkeypatch, "vmap", seed=0)
     with pytest.raises(ds.DivergenceError, match="diverged for 1 of 1 agents") as caught:

@@ -45,6 +45,7 @@ def test_what_is_no_callback_is_refused():
         as_callbacks(3)
 
 
+@pytest.mark.slow
 def test_checkpoints_are_made_by_steps_and_the_oldest_go(tmp_path):
     make().learn(4 * CHUNK, callback=ds.Checkpoints(tmp_path, every_steps=TWO, keep=3))
     steps = [int(path.stem.rpartition("-")[2]) for path in saved_in(tmp_path)]
@@ -162,6 +163,7 @@ def test_a_second_signal_acts_at_once(capsys):
     assert "Stopping after this step" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_the_bar_never_passes_its_end_nor_shows_a_value_that_is_none():
     assert list(make().training(10)) == [(CHUNK, CHUNK)]  # fewer steps than an outer step has
     bar = TrainingBar("a run", disable=True)

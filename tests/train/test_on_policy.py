@@ -74,6 +74,7 @@ def vector(make, count=4):
     return gym.vector.SyncVectorEnv([make] * count, autoreset_mode=AutoresetMode.SAME_STEP)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("make", "best"),
     [
@@ -92,6 +93,7 @@ def test_it_finds_what_pays_whatever_the_actions_are(make, best):
     np.testing.assert_allclose(returns, best, atol=0.12)
 
 
+@pytest.mark.slow
 def test_steps_are_counted_and_so_are_those_of_the_last_episodes():
     agent = ds.ACSRM(vector(Counter), risk="cvar(0.5)", **{**SMALL, "evaluation_fraction": 0.5})
     agent.learn(3 * ITERATION)
@@ -101,6 +103,7 @@ def test_steps_are_counted_and_so_are_those_of_the_last_episodes():
     assert agent.history[-1]["episodes"] == 3 * ITERATION // 4
 
 
+@pytest.mark.slow
 def test_increments_of_h_add_up_to_the_utility_of_the_return():
     agent = ds.ACSRM(vector(Noisy, 1), risk="cvar(0.5)", **{**SMALL, "num_envs": 1})
     agent.learn(64)
@@ -117,6 +120,7 @@ def test_increments_of_h_add_up_to_the_utility_of_the_return():
     np.testing.assert_allclose((c * increments).sum(), h(ended[0, 0]) - h(0.0), rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_a_truncated_episode_goes_on_in_the_eyes_of_the_critic():
     agents = [
         ds.ACSRM(
@@ -134,6 +138,7 @@ def test_a_truncated_episode_goes_on_in_the_eyes_of_the_critic():
     assert goes_on > 4.0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("env", ["tests/Noisy-v0", MeanReversion(periods=3, continuous=True)])
 def test_an_agent_is_the_same_after_saving_and_loading_and_goes_on(tmp_path, env):
     agent = ds.ACSRM(env, risk="cvar(0.5)", **SMALL).learn(2 * ITERATION)
@@ -158,6 +163,7 @@ def test_the_same_seed_gives_the_same_agent_and_another_seed_another():
     assert returns[0] == returns[1] != returns[2]
 
 
+@pytest.mark.slow
 def test_without_a_discount_the_networks_see_the_time():
     agent = ds.ACSRM("tests/Counter-v0", risk="cvar(0.5)", gamma=1.0, **SMALL).learn(ITERATION)
     env = agent.wrap()
@@ -170,6 +176,7 @@ def test_without_a_discount_the_networks_see_the_time():
     assert plain._driver.backend.observation_space.shape == (2,)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["tests/Noisy-v0", "Pendulum-v1"])
 def test_return_distributions_are_learned_and_explained(name):
     few = {"max_episode_steps": 4}
@@ -187,6 +194,7 @@ def test_return_distributions_are_learned_and_explained(name):
     assert len(step.action_values) == len(step.actions) > 1
 
 
+@pytest.mark.slow
 def test_the_learned_distribution_is_that_of_what_follows():
     class Coin(Counter):
         """One step: action 1 pays -1 or 1, action 0 nothing."""
@@ -212,6 +220,7 @@ def test_settings_of_stable_baselines3_and_errors():
         ds.train_many(MeanReversion(periods=3), risks=["mean"], agent=ds.ACSRM)
 
 
+@pytest.mark.slow
 def test_an_environment_in_jax_is_evaluated_compiled():
     agent = ds.ACSRM(MeanReversion(periods=3), risk="cvar(0.5)", **SMALL).learn(ITERATION)
     assert agent.jax_env is not None

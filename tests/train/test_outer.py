@@ -34,6 +34,7 @@ def measured(agent, policy):
     return np.asarray(episodes.memory.accumulated, float)
 
 
+@pytest.mark.slow
 def test_by_default_the_best_policy_is_the_result():
     is_last = []
     for seed in range(4):
@@ -65,6 +66,7 @@ def test_the_middle_candidate_is_the_outer_variable_itself(algorithm, shifts):
 # --- the paper --------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_in_the_paper_the_last_policy_is_the_result():
     agent, values, kept = paper(), [], []
 
@@ -84,6 +86,7 @@ def test_in_the_paper_the_last_policy_is_the_result():
     )
 
 
+@pytest.mark.slow
 def test_nothing_that_is_measured_changes_training_in_the_paper():
     few, many = (paper(outer_episodes=episodes).learn(400) for episodes in (16, 24))
     assert few.history[-1]["value"] != many.history[-1]["value"]

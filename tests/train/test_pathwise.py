@@ -35,6 +35,7 @@ def assert_same(first, second):
         np.testing.assert_array_equal(mine, theirs)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("env", [ENV, CONTINUOUS, Wait()], ids=["grid", "box", "unordered"])
 def test_an_agent_is_the_same_after_saving_loading_and_going_on(tmp_path, env):
     whole = ds.PGSRM(env, risk="cvar(0.5)", **TINY).learn()
@@ -58,6 +59,7 @@ def test_steps_are_counted_those_of_learning_and_those_beside_them():
     assert agent.simulated_steps == (2 * 32 + 32 + 16) * 3
 
 
+@pytest.mark.slow
 def test_agents_that_are_trained_together_are_those_trained_alone():
     alone = ds.PGSRM(CONTINUOUS, risk="cvar(0.5)", seed=1, **TINY).learn()
     together = ds.train_many(
@@ -76,6 +78,7 @@ def test_agents_that_are_trained_together_are_those_trained_alone():
         np.testing.assert_allclose(mine, theirs, rtol=1e-3, atol=1e-4)
 
 
+@pytest.mark.slow
 def test_predictions_are_points_of_the_box_and_numbers_of_discrete_actions():
     agent = ds.PGSRM(CONTINUOUS, risk="cvar(0.5)", **TINY).learn()
     env = agent.wrap()
@@ -94,6 +97,7 @@ def test_actors_have_no_scores():
         agent.scores(agent.wrap().reset(seed=0)[0])
 
 
+@pytest.mark.slow
 def test_a_policy_from_before_the_average_stays_the_best_only_if_it_is_clearly_better():
     agent = ds.PGSRM(CONTINUOUS, risk="mean", averaging=0.5, **TINY)
     agent.learn()
@@ -126,6 +130,7 @@ def test_without_a_discount_the_number_that_counts_the_time_tells_the_step():
     np.testing.assert_allclose(clock.values, [0.0, 1 / 3, 2 / 3], rtol=1e-6)
 
 
+@pytest.mark.slow
 def test_long_episodes_have_one_network():
     assert find_clock(CONTINUOUS, PathwiseSettings(step_networks=2)) is None
     agent = ds.PGSRM(CONTINUOUS, risk="mean", step_networks=0, **TINY).learn()
@@ -138,6 +143,7 @@ def test_long_episodes_have_one_network():
 SEGMENTS = {**TINY, "longest_episode": 40, "segment_steps": 8}
 
 
+@pytest.mark.slow
 def test_long_episodes_are_learned_from_in_segments_and_counted_so():
     agent = ds.PGSRM(Stakes(), risk="cvar(0.5)", gamma=1.0, **SEGMENTS).learn()
     assert agent.settings.total_timesteps == agent.num_timesteps == 4 * 16 * 8
@@ -151,6 +157,7 @@ def test_long_episodes_are_learned_from_in_segments_and_counted_so():
     np.testing.assert_array_equal(segments.steps, ages)
 
 
+@pytest.mark.slow
 def test_an_agent_of_segments_is_the_same_after_saving_loading_and_going_on(tmp_path):
     whole = ds.PGSRM(Stakes(), risk="cvar(0.5)", **SEGMENTS).learn()
     part = ds.PGSRM(Stakes(), risk="cvar(0.5)", **SEGMENTS)
@@ -172,6 +179,7 @@ def test_a_derivative_that_is_not_finite_is_refused_with_its_place():
         ds.PGSRM(Rooted(), risk="mean", **TINY).learn()
 
 
+@pytest.mark.slow
 def test_a_gradient_that_becomes_nan_ends_training_at_the_last_good_state():
     agent = ds.PGSRM(Kinked(), risk="mean", **{**TINY, "outer_interval": 1})
     with pytest.raises(ds.DivergenceError, match="the loss or its gradient is not finite"):
@@ -209,6 +217,7 @@ def test_settings_of_other_agents_are_named():
         ds.QRSRM(ENV, risk="mean", see_memory=True)
 
 
+@pytest.mark.slow
 def test_continuous_actions_are_refused_by_qr_agents_with_a_remedy():
     with pytest.raises(ValueError, match=r"`env` must have discrete actions, got Box.*ds.PGSRM"):
         ds.QRSRM(Stake(), risk="mean")

@@ -80,6 +80,7 @@ def test_pixels_stay_bytes_and_convolutions_learn_from_them(trained):
     assert right == 20
 
 
+@pytest.mark.slow
 def test_a_policy_on_pictures_is_loaded_without_saying_that_it_has_convolutions(trained, tmp_path):
     again = ds.load(trained.save(tmp_path / "pictures"), env=vector())
     env = trained.wrap(Side())
@@ -99,6 +100,7 @@ def test_the_pixels_of_a_channel_are_scaled_alike():
     np.testing.assert_allclose(mean.reshape(2, 4, 5)[:, 0, 0], [1.0, 7.0])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shape", [(84, 84, 4), (4, 84, 84), (84, 84)])
 def test_channels_may_come_first_or_last_or_not_at_all(shape):
     size = int(np.prod(shape)) + 2
@@ -108,6 +110,7 @@ def test_channels_may_come_first_or_last_or_not_at_all(shape):
     assert jax.eval_shape(network, jnp.zeros(size)).shape == (512,)
 
 
+@pytest.mark.slow
 def test_a_picture_with_its_channels_moved_has_the_same_features():
     key, pixels = jax.random.key(3), jax.random.normal(jax.random.key(4), (7, 8, 3))
     last = ds.cnn((7, 8, 3), (10,))(key, 7 * 8 * 3)(pixels.ravel())

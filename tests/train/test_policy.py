@@ -25,6 +25,7 @@ def cvar_agent():
 OBSERVATIONS = np.array([[1.0, 0.0, 0.0, 0.0, 1.0], [0.4, 1.0, 1 / 3, -0.5, 0.99]])
 
 
+@pytest.mark.slow
 def test_a_batch_is_predicted_as_its_rows(trained):
     actions, state = trained.predict(OBSERVATIONS, state="mine")
     assert state == "mine"
@@ -86,6 +87,7 @@ def test_the_utility_is_that_of_the_outer_variable(trained):
     assert trained.policy.best.outer is outer
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["trained", "cvar_agent"])
 def test_acting_in_the_wrapped_environment_is_the_policy(name, request):
     agent = request.getfixturevalue(name)
@@ -124,6 +126,7 @@ def test_simulated_returns_depend_on_the_seed_alone(trained):
     assert not np.allclose(trained.simulate_returns(10, seed=4), returns[:10])
 
 
+@pytest.mark.slow
 def test_simulated_returns_are_those_of_acting_in_the_environment(trained):
     # Both are samples of one distribution: 300 episodes with a standard deviation of about 1.
     env = trained.wrap(GymnasiumVectorEnv(core=ENV, num_envs=300))

@@ -187,6 +187,7 @@ def test_a_transition_is_a_branch_with_one_action_and_one_outcome():
     np.testing.assert_allclose(branch.discounts, [[0.5]])
 
 
+@pytest.mark.slow
 def test_a_time_limit_bootstraps_from_the_final_observation_and_starts_anew():
     # Two steps up from the bottom left of 4 x 6 without slipping: cells 18, 12, 6. Each pays -1,
     # so s = -1 - 0.5 and c = 0.25 at the limit, which is no end of the problem.

@@ -33,6 +33,7 @@ ASKED = [
 ]
 
 
+@pytest.mark.slow
 def test_it_trains_prints_and_writes_and_goes_on_when_called_again(capsys, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     cli.main([*ASKED, "--seeds", "0", *FLAGS])

@@ -42,6 +42,7 @@ def curve(dial):
     return dial.frontier(**ASKED, exact=False)
 
 
+@pytest.mark.slow
 def test_every_point_is_the_same_training_at_another_measure(curve, dial):
     assert isinstance(curve, ds.Frontier)
     assert [str(point.risk) for point in curve.points] == [
@@ -99,6 +100,7 @@ def test_the_command_trains_one_dial(capsys, tmp_path, monkeypatch):
     assert "cvar(0.1)" in ds.load(run).targets
 
 
+@pytest.mark.slow
 @needs_browser
 def test_the_slider_moves_everything(curve, tmp_path):
     from selenium.webdriver.common.by import By

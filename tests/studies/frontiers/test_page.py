@@ -48,6 +48,7 @@ def test_without_a_knee_or_a_planner_the_cards_say_so():
     assert [card["value"] for card in cards(plain)] == ["none", "none", "not known", "yes"]
 
 
+@pytest.mark.slow
 def test_the_table_needs_no_script(page):
     body = page.partition("<tbody>")[2]
     assert "0.666667*mean + 0.333333*cvar(0.5)" in body
@@ -55,6 +56,7 @@ def test_the_table_needs_no_script(page):
     assert "Mean against tail" not in page
 
 
+@pytest.mark.slow
 @needs_browser
 def test_a_click_on_a_point_shows_its_policy(page, tmp_path):
     path = tmp_path / "frontier.html"

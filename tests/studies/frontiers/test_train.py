@@ -44,6 +44,7 @@ def trained(monkeypatch):
     return trained_runs
 
 
+@pytest.mark.slow
 def test_there_is_an_agent_for_each_measure_and_seed_in_a_run_folder_of_its_own(curve, folder):
     assert [str(point.risk) for point in curve.points] == [
         "mean",
@@ -117,6 +118,7 @@ def test_a_folder_with_runs_of_another_kind_is_refused(curve, folder):
         ds.frontier(ENV, points=3, folder=folder, **{**ASKED, "quantiles": 6})
 
 
+@pytest.mark.slow
 def test_the_folder_has_the_numbers_the_picture_and_a_page(curve, folder):
     page = write_folder(curve, folder, explained_episodes=1, checks=20)
     assert json.loads((folder / "frontier.json").read_text())["points"] == curve.rows()
