@@ -35,14 +35,9 @@ def name(page):
     return str(page.relative_to(ROOT))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
-    "page",
-    [
-        pytest.param(page, marks=() if page.name == "README.md" else (pytest.mark.slow,))
-        for page in PAGES
-        if BLOCK.search(page.read_text())
-    ],
-    ids=name,
+    "page", [page for page in PAGES if BLOCK.search(page.read_text())], ids=name
 )
 def test_the_code_on_the_page_runs(page, tmp_path):
     code = "\n".join(BLOCK.findall(page.read_text()))

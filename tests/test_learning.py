@@ -92,6 +92,7 @@ CLIFF = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("algorithm", "risk"),
     [

@@ -17,6 +17,7 @@ SLOW = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "parameters"),
     [*FAST.items(), *(pytest.param(*each, marks=pytest.mark.long) for each in SLOW.items())],

@@ -45,6 +45,7 @@ SMALL = {"periods": 2, "maturity": 0.5, "num_trades": 5, "max_trade": 1.0}
 OFTEN = ("default", "limited")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "env",
     [

@@ -246,6 +246,7 @@ IN_JAX = {name: value for name, value in COMMON.items() if name != "evaluation_f
 IN_CARTPOLE = {**SMALL, "num_envs": 2, "outer_interval": 50}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["SpreadAgent", "MedianAgent"])
 @pytest.mark.parametrize("env", ["jax", "CartPole-v1"])
 def test_an_agent_that_a_user_writes_is_an_agent_like_ours(ours, kind, env, tmp_path):

@@ -20,6 +20,7 @@ from .toys import Assorted, Counter, Masked, Noisy
 # --- learning ---------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "kind",
     [

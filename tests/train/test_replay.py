@@ -249,6 +249,7 @@ def branch():
     return simulate(*srm())
 
 
+@pytest.mark.slow
 def test_the_best_legal_actions_come_first_and_illegal_ones_do_not_count(branch):
     # With two units under a limit of two, buying (actions 3 and 4) is illegal. Of the others,
     # 2, 0 and 1 score 5, 3 and 1. There is no fourth: the best one again, without weight, since
@@ -296,6 +297,7 @@ def test_relabelled_targets_obey_their_equation():
     np.testing.assert_allclose(after, (b - made.rewards) / 0.5, rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_the_best_actions_are_those_of_the_memory_as_it_will_be():
     # Action 1 gains 1 for each unit of accumulated reward: 1 + 2 is no match for 5, 1 + 2 + 4 is.
     weight = np.zeros((5, 5))

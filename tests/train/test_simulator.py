@@ -40,10 +40,12 @@ def trained():
     return make().learn(TWO)
 
 
+@pytest.mark.slow
 def test_the_same_seed_gives_the_same_agent(trained):
     assert same(trained, make().learn(TWO))
 
 
+@pytest.mark.slow
 def test_it_evaluates_explains_and_acts_in_gymnasium(trained):
     evaluation = ds.evaluate(trained, episodes=2000, seed=1)
     assert np.isfinite(evaluation.value("cvar(0.5)"))
@@ -55,6 +57,7 @@ def test_it_evaluates_explains_and_acts_in_gymnasium(trained):
     env.step(action)
 
 
+@pytest.mark.slow
 def test_a_loaded_agent_is_the_one_that_was_saved_and_goes_on_alike(trained, tmp_path):
     path = trained.save(tmp_path / "agent")
     assert same(ds.load(path), trained)  # by module and class
@@ -89,6 +92,7 @@ def test_killed_and_resumed_it_is_the_run_that_was_never_killed(tmp_path):
     assert same(ds.load(folder), whole)
 
 
+@pytest.mark.slow
 def test_an_error_names_the_line_and_loses_nothing():
     agent, simulator = make().learn(TWO), SIMULATOR.simulator
     simulator.closed_at = simulator.open_calls + 5
@@ -117,6 +121,7 @@ def test_agents_trained_together_are_those_trained_alone(engine):
         np.testing.assert_allclose(*values, atol=1e-4)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", [ds.QRCVaR, ds.QRDQN, ds.QRiCVaR])
 def test_every_agent_of_discrete_actions_learns_on_a_simulator(kind):
     settings = TINY if kind is ds.QRCVaR else COMMON
@@ -125,11 +130,13 @@ def test_every_agent_of_discrete_actions_learns_on_a_simulator(kind):
     assert np.isfinite(agent.history[-1]["value"])
 
 
+@pytest.mark.slow
 def test_pgsrm_follows_finite_differences():
     agent = ds.PGSRM(SIMULATOR, risk="cvar(0.5)", **PATHWISE).learn()
     assert np.isfinite(agent.history[-1]["value"])
 
 
+@pytest.mark.slow
 def test_pgsrm_tries_actions_that_stand_for_no_points():
     class Numbered(Market):
         actions = 5
@@ -152,6 +159,7 @@ def test_pgsrm_has_shorter_runs_on_a_simulator():
     assert ds.PGSRM(ds.Simulator(longer), risk="mean", updates=7).settings.updates == 7
 
 
+@pytest.mark.slow
 def test_acsrm_lives_through_a_simulator_in_numpy():
     agent = ds.ACSRM(SIMULATOR, risk="cvar(0.5)", **LIVED).learn(64)
     assert isinstance(agent.env.unwrapped, SimulatorVectorEnv)

@@ -42,6 +42,7 @@ def test_a_learning_rate_may_be_a_function_of_what_is_left_of_the_run():
     np.testing.assert_allclose(sizes[[0, 3, 9]], [1e-3, 7e-4, 1e-4], rtol=1e-3)
 
 
+@pytest.mark.slow
 def test_a_schedule_is_saved_with_the_agent(tmp_path):
     agent = make(learning_rate=lambda left: 0.01 if left > 0.5 else 0.001).learn(TWO)
     again = ds.load(agent.save(tmp_path / "agent"))
@@ -132,6 +133,7 @@ def test_a_vector_environment_of_stable_baselines_is_one_of_gymnasium():
     assert from_sb3(env) is env
 
 
+@pytest.mark.slow
 def test_agents_learn_and_are_evaluated_in_them(tmp_path):
     best = ds.Evaluations(50, episodes=4, best_model_save_path=tmp_path)
     agent = ds.QRDQN("MlpPolicy", Vec(), **SMALL).learn(200, best)
