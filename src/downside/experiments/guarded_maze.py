@@ -1,0 +1,157 @@
+"""The guarded maze of CeSoR: published rows, ours, and the best walker on a grid.
+
+Writes `results/guarded-maze.csv` (each agent and seed by each measure, with the steps that it lived
+through and simulated) and `results/guarded-maze-planned.csv` (plans on a grid of positions, in the
+true environment). The published agents learn from 100,000 episodes (Greenberg, Chow, Ghavamzadeh
+and Mannor, NeurIPS 2022).
+"""
+
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from downside.evaluation import Evaluation
+from downside.evaluation.seeds import estimate_mean
+from downside.experiments import _md
+from downside.experiments._experiment import EPISODES, QUICK_SHARE, Experiment, Run, entry
+from downside.experiments._maze_grid import make_grid, solve_maze
+from downside.experiments._options import Options
+from downside.experiments._results import RESAMPLES
+from downside.experiments._rows import Row, read_rows, select, write_about, write_rows
+from downside.experiments._tables import show, terminal
+from downside.runs import evaluation_seed
+
+ENVIRONMENT, GAMMA = "downside/GuardedMaze-v0", 1.0
+MEASURES = ("mean", "cvar(0.1)", "cvar(0.05)")
+PUBLISHED: Mapping[str, tuple[float, float, float]] = {
+    "policy gradient": (4.2, -40.3, -63.3),
+    "GCVaR": (-32.0, -32.0, -32.0),
+    "CeSoR": (2.0, -4.6, -6.7),
+}
+"""By the three measures, after 100,000 episodes."""
+LEAST = {"mean": 2.0, "cvar(0.05)": -6.7}
+"""What a careful agent must reach with every seed: what CeSoR does."""
+CAREFUL = "0.1*mean + 0.9*cvar(0.05)"
+"""CVaR alone does not care how long a walk takes that ends above its level."""
+RISKS = ("mean", CAREFUL)
+SETTINGS: Mapping[str, Any] = {}
+BENDS = tuple(float(bend) for bend in range(-8, 1))
+"""The b that are tried for a plan: returns are whole numbers unless a guard asks for money."""
+
+
+def main(options: Options) -> bool:
+    """Trains and plans what is missing, writes and prints; returns whether every seed of the
+    careful agent reaches what CeSoR does."""
+    rows = experiment(options).train()
+    _plan(options)
+    show(terminal(110), "The guarded maze", HEADER, lines(options))
+    careful = select(rows, objective=CAREFUL)
+    return options.quick or all(
+        float(row["value"]) >= least
+        for measure, least in LEAST.items()
+        for row in select(careful, measure=measure)
+    )
+
+
+def experiments(options: Options) -> list[Experiment]:
+    """The only one."""
+    return [experiment(options)]
+
+
+def experiment(options: Options) -> Experiment:
+    """QR-SRM for the mean, and for nine tenths of the worst 5%."""
+    return Experiment(
+        name="guarded-maze",
+        command="downside reproduce guarded-maze",
+        env=ENVIRONMENT,
+        entries=[
+            entry("QR-SRM", risk, gamma=GAMMA, **SETTINGS)
+            for risk in reversed(RISKS)
+            if options.wants(f"QR-SRM {risk}")
+        ],
+        seeds=options.seeds_or(),
+        measures=MEASURES,
+        order=lambda row: (
+            RISKS.index(row["objective"]),
+            int(row["seed"]),
+            MEASURES.index(row["measure"]),
+        ),
+        options=options,
+        extra=_steps,
+        facts={"gamma": GAMMA, "changes": dict(SETTINGS)},
+    )
+
+
+def _steps(run: Run) -> Row:
+    return {"lived": run.agent.num_timesteps, "simulated": run.agent.simulated_steps}
+
+
+# --- plans --------------------------------------------------------------------------------------
+
+
+def _plan(options: Options) -> None:
+    """Solves the maze for each objective that has no rows yet."""
+    path = options.folder / "guarded-maze-planned.csv"
+    rows, grid = read_rows(path), None
+    episodes = EPISODES // QUICK_SHARE if options.quick else EPISODES
+    for risk in RISKS:
+        if select(rows, plan=risk):
+            continue
+        begin = time.process_time()
+        grid = grid or make_grid(0.25 if options.quick else 0.125)
+        share, bends = (1.0, [0.0]) if risk == "mean" else (0.1, list(BENDS))
+        plan = solve_maze(grid, level=0.05, mean_share=share, bends=bends)
+        result = Evaluation(plan.returns(episodes, evaluation_seed(0)))
+        for measure in MEASURES:
+            rows.append(
+                {
+                    "plan": risk,
+                    "measure": measure,
+                    "value": round(result.value(measure), 6),
+                    "standard_error": round(result.standard_error(measure), 6),
+                    "on_grid": round(plan.value, 6),
+                    "seconds": round(time.process_time() - begin, 1),
+                }
+            )
+        write_rows(path, rows)
+        about = {"environment": ENVIRONMENT, "gamma": GAMMA, "episodes": episodes}
+        about |= {"spacing": grid.spacing}
+        write_about(path.with_suffix(".json"), "downside reproduce guarded-maze", **about)
+
+
+# --- the table ----------------------------------------------------------------------------------
+
+HEADER = ("agent", *MEASURES, "seeds", "steps lived", "steps simulated")
+
+
+def lines(options: Options) -> list[list[str]]:
+    """Published rows, ours with intervals over seeds, and the plans."""
+    out = [
+        [f"{name}, published", *(f"{value:g}" for value in values), "", "100,000 episodes", "none"]
+        for name, values in PUBLISHED.items()
+    ]
+    rows = experiment(options).rows()
+    for risk in RISKS:
+        mine = select(rows, objective=risk)
+        if mine:
+            cells = [_interval(select(mine, measure=measure)) for measure in MEASURES]
+            seeds = {row["seed"] for row in mine}
+            counts = [_millions(mine, name) for name in ("lived", "simulated")]
+            out.append([f"QR-SRM {risk}", *cells, str(len(seeds)), *counts])
+    plans = read_rows(options.folder / "guarded-maze-planned.csv")
+    for risk in RISKS:
+        plan = {row["measure"]: float(row["value"]) for row in select(plans, plan=risk)}
+        if plan:
+            cells = [f"{plan[measure]:.2f}" for measure in MEASURES]
+            out.append([f"plan on a grid, {risk}", *cells, "", "", ""])
+    return out
+
+
+def _interval(rows: Sequence[Row]) -> str:
+    values = [float(row["value"]) for row in rows]
+    errors = [float(row["standard_error"]) for row in rows]
+    return _md.interval(estimate_mean(values, errors, resamples=RESAMPLES), 2, seeds=1)
+
+
+def _millions(rows: Sequence[Row], name: str) -> str:
+    return f"{max(int(row[name]) for row in rows) / 1e6:.2f} million"
