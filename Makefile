@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 WORKERS ?= 2
 
-.PHONY: demo test second-python test-second test-slow test-long lint format types unit docs bench bench-update bench-gymnasium bench-overhead bench-actors peers-lander clean
+.PHONY: demo test second-python test-second test-slow test-long lint format types unit docs bench bench-update bench-gymnasium bench-overhead bench-actors peers peers-lander clean
 
 demo: .venv/.installed
 	$(BIN)/downside reproduce example1
@@ -63,6 +63,10 @@ bench-update: .venv/.installed .venv-bench/.installed
 bench-gymnasium: .venv/.installed-dev .venv-bench/.installed
 	$(BIN)/python benchmarks/gymnasium_speed.py
 
+# What a user would pick instead, after the same CPU time; needs Downside beside PyTorch.
+peers: .venv-bench/.installed-downside
+	.venv-bench/bin/python benchmarks/peers_field.py
+
 peers-lander: .venv-bench/.installed
 	.venv-bench/bin/python benchmarks/peers_lander.py
 
@@ -77,6 +81,10 @@ bench-actors: .venv/.installed .venv-bench/.installed
 	.venv-bench/bin/python -m pip install --quiet --disable-pip-version-check torch==2.13.0
 	.venv-bench/bin/python -m pip install --quiet --disable-pip-version-check \
 		stable-baselines3==2.9.2 sb3-contrib==2.9.2 'gymnasium[box2d]'
+	@touch $@
+
+.venv-bench/.installed-downside: pyproject.toml .venv-bench/.installed
+	.venv-bench/bin/python -m pip install --quiet --disable-pip-version-check --no-compile --editable .
 	@touch $@
 
 clean:

@@ -22,9 +22,9 @@ from typing import Any, NamedTuple
 
 os.environ.setdefault("XLA_FLAGS", "--xla_cpu_multi_thread_eigen=false")
 
-ENVS, EPISODES, PLAYED, TRIAL = 32, 20_000, 4_000, 4.0
-"""Environments side by side in training; episodes of the evaluation, and how many at a time; and
-seconds of the trial."""
+ENVS, EPISODES, PLAYED, TRIAL, WARM = 32, 20_000, 4_000, 4.0, 4_096
+"""Environments side by side in training; episodes of the evaluation, and how many at a time;
+seconds of the trial, and the steps before it."""
 MEASURES = ("mean", "cvar(0.2)", "cvar(0.05)")
 NOISE_SEED = 1_000_000
 
@@ -45,14 +45,14 @@ class Problem(NamedTuple):
     """Our agents with their settings."""
 
 
-PATHWISE = {"updates": 1500, "final_batches": 2}
+PATHWISE = {"updates": 800, "final_batches": 2}
 MAZE: dict[str, Any] = {}
 PROBLEMS = {
     "mean-reversion": Problem(
         "MeanReversion", 0.99, "cvar(0.2)", 10, {}, {"continuous": True}, {"PGSRM": PATHWISE}
     ),
     "hedging": Problem(
-        "Hedging", 1.0, "cvar(0.2)", 30, None, {}, {"PGSRM": {"updates": 800, "final_batches": 2}}
+        "Hedging", 1.0, "cvar(0.2)", 30, None, {}, {"PGSRM": {"updates": 400, "final_batches": 2}}
     ),
     "guarded-maze": Problem(
         "GuardedMaze", 1.0, "0.1*mean + 0.9*cvar(0.05)", 160, {}, None, {"QRSRM": MAZE}
@@ -154,25 +154,22 @@ def peer(problem: Problem, method: str, seconds: float, seed: int) -> Any:
     torch.set_num_threads(1)
 
     class Clock(BaseCallback):
-        """Ends the training after so much CPU time; and when it became `warm`, after compiling and
-        random play."""
+        """Ends the training so much CPU time after the step `since`."""
 
-        def __init__(self, most: float):
+        def __init__(self, most: float, since: int = 0):
             super().__init__()
-            self.begin, self.most, self.warm = time.process_time(), most, (0, 0.0)
+            self.begin, self.most, self.since = time.process_time(), most, since
 
         def _on_step(self) -> bool:
-            spent = time.process_time() - self.begin
-            if not self.warm[0] and self.num_timesteps >= 2_500:
-                self.warm = (self.num_timesteps, spent)
-            return spent < self.most
+            if self.num_timesteps <= self.since:
+                self.begin = time.process_time()
+            return time.process_time() - self.begin < self.most
 
-    trial = Clock(TRIAL)
+    trial = Clock(TRIAL, since=WARM)  # compiling and random play do not count
     model_of(problem, method, seed + 999).learn(10**9, callback=trial)
-    spent = time.process_time() - trial.begin - trial.warm[1]
-    speed = (trial.num_timesteps - trial.warm[0]) / max(spent, 1e-3)
-    steps = max(4_096, int(speed * seconds))
+    speed = (trial.num_timesteps - WARM) / (time.process_time() - trial.begin)
     model, clock = model_of(problem, method, seed), Clock(1.1 * seconds)
+    steps = int(speed * seconds)
     moving = [ds.RiskRewardCallback()] if "RiskReward" in method else []
     callbacks: list[Any] = [clock, *moving]
     model.learn(steps, callback=CallbackList(callbacks) if moving else clock)
@@ -219,7 +216,7 @@ def returns_of(problem: Problem, method: str, model: Any, seed: int) -> Any:
 def main() -> None:
     """Runs what is missing and prints the table."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--seconds", type=float, default=45.0, help="CPU seconds of a peer")
+    parser.add_argument("--seconds", type=float, default=20.0, help="CPU seconds of a peer")
     parser.add_argument("--seeds", type=int, nargs="+", default=[0])
     parser.add_argument("--only", nargs="+", default=[], help="parts of PROBLEM/METHOD")
     parser.add_argument("--results", type=Path, default=Path("results"))

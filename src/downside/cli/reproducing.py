@@ -32,7 +32,8 @@ class Reproduce:
     turned to every measure, and a page with a slider, in minutes); tabular (five problems of the
     literature, published values beside the optimum); dial (one training for each problem, at every
     measure); actors (PG-SRM on the paper's problems); hedging (PG-SRM beside
-    hedges from textbooks, and prices)."""
+    hedges from textbooks, and prices); guarded-maze, betting, lander-risky (problems of other
+    papers, with their published values)."""
     seeds: tuple[int, ...] = ()
     """Seeds of the agents; five for most experiments."""
     preset: Literal["default", "paper", "both"] = "both"
@@ -42,8 +43,9 @@ class Reproduce:
     only: tuple[str, ...] = ()
     """Parts of the names of the agents to train, such as QR-DQN; by default all."""
     timesteps: int | None = None
-    """Environment steps of each lunar lander, 2,500,000 (default) and 500,000 (paper) if not given;
-    other numbers have another table, with the settings of the preset alone."""
+    """Environment steps of each lunar lander, 2,500,000 (default) and 500,000 (paper) if not given,
+    and 1,500,000 of lander-risky; other numbers have another table, with the settings of the preset
+    alone."""
     data: Path = Path("domains")
     """The folder with the files of the tabular problems, which their authors publish."""
     results: Path | None = None
@@ -57,8 +59,10 @@ class Reproduce:
         name = self.name.replace("_", "-")
         if name not in _NAMES:
             raise ValueError(unknown("experiment", self.name, _NAMES))
-        if self.timesteps is not None and name != "lunar":
-            raise ValueError(f"`timesteps` must be left out for {name}: it is for lunar only.")
+        if self.timesteps is not None and name not in ("lunar", "lander-risky"):
+            raise ValueError(
+                f"`timesteps` must be left out for {name}: it is for lunar and lander-risky only."
+            )
         options = Options(
             results=self.results,
             seeds=self.seeds,

@@ -21,7 +21,12 @@ NAMES = (
     "dial",
     "actors",
     "hedging",
+    "guarded-maze",
+    "betting",
+    "lander-risky",
 )
+FIELD = ("guarded-maze", "betting", "lander-risky")
+"""Problems of other papers, each with a page of its own."""
 PAPER = NAMES[: NAMES.index("frontier")]
 """What `all` runs, in this order."""
 

@@ -1,10 +1,10 @@
-"""The guarded maze solved on a grid of positions: what the best walker achieves.
+r"""The guarded maze solved on a grid of positions: what the best walker achieves.
 
 As long as no guard has asked for money, what was earned follows from the number of moves. After a
 guard asked for $C$, all that follows is shifted by $C$; so for each of a few values of $C$ the walk
 is a Markov decision process of its own, and one more is the walk before it is settled whether there
-is a guard. $h(s) = \\lambda s + (1-\\lambda)/\\alpha \\cdot \\min(s - b, 0)$ is maximised backward in
-time for each of several $b$; the best $b$ is that of the measure.
+is a guard. $h(s) = \lambda s + (1-\lambda)/\alpha \cdot \min(s - b, 0)$ is maximised backward
+in time for each of several $b$; the best $b$ is that of the measure.
 
 The value on the grid is approximate. What counts is what the policy earns in the true environment:
 `MazePlan` takes the action of the nearest point of the grid.
@@ -34,7 +34,7 @@ class MazePlan(eqx.Module):
     point of the grid."""
     sums: Float[Array, " C"]
     """What guards ask for, in increasing order; the first one nothing."""
-    index: Int[Array, "m m"]
+    numbers: Int[Array, "m m"]
     """The number of each point of the grid; -1 in walls."""
     spacing: float = eqx.field(static=True)
     value: float = eqx.field(static=True)
@@ -50,7 +50,7 @@ class MazePlan(eqx.Module):
         situation = jnp.where(state.settled, 1 + jnp.argmin(jnp.abs(self.sums - asked)), 0)
         at = jnp.floor(state.position / self.spacing).astype(jnp.int32)
         time = jnp.minimum(state.time, steps - 1)
-        return self.actions[situation, time, self.index[at[0], at[1]]]
+        return self.actions[situation, time, self.numbers[at[0], at[1]]]
 
     def returns(self, episodes: int, seed: int) -> Float[np.ndarray, " episodes"]:
         """Of fresh episodes in the true environment."""
@@ -62,7 +62,7 @@ class Grid(NamedTuple):
     """The maze on a grid."""
 
     spacing: float
-    index: Int[np.ndarray, "m m"]
+    numbers: Int[np.ndarray, "m m"]
     """The number of each point; -1 in walls."""
     at_goal: np.ndarray
     start: Float[np.ndarray, " p"]
@@ -166,7 +166,7 @@ def _solve(grid: Grid, level: float, mean_share: float, bend: float, count: int)
     return MazePlan(
         jnp.asarray(actions),
         jnp.asarray(asked),
-        jnp.asarray(grid.index),
+        jnp.asarray(grid.numbers),
         grid.spacing,
         value,
     )

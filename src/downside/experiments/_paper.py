@@ -12,8 +12,9 @@ NAMES: Mapping[str, str] = {
     "QR-iCVaR": "qricvar",
     "QR-DQN": "qrdqn",
     "PG-SRM": "pgsrm",
+    "AC-SRM": "acsrm",
 }
-"""Our names of the paper's algorithms, and of PG-SRM."""
+"""Our names of the paper's algorithms, of PG-SRM and of AC-SRM."""
 
 
 class Figure(NamedTuple):

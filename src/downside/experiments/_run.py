@@ -4,10 +4,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from downside._machine import commit
-from downside.experiments import load
+from downside.experiments import FIELD, load
 from downside.experiments._options import Options
 
-NOT_ON_PAGE = ("example1", "example2", "frontier", "ablation", "demo")
+NOT_ON_PAGE = ("example1", "example2", "frontier", "ablation", "demo", *FIELD)
 
 
 def run(names: Sequence[str], options: Options) -> None:

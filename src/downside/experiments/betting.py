@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from downside.envs import BettingGame
 from downside.evaluation.seeds import estimate_mean
 from downside.exact import solve
 from downside.experiments import _md
@@ -19,7 +20,6 @@ from downside.experiments._options import Options
 from downside.experiments._results import RESAMPLES
 from downside.experiments._rows import Row, read_rows, select, write_about, write_rows
 from downside.experiments._tables import show, terminal
-from downside.envs import BettingGame
 
 ENVIRONMENT, GAMMA = "downside/BettingGame-v0", 1.0
 RISKS = ("mean", "cvar(0.2)", "cvar(0.5)", "0.5*mean + 0.5*cvar(0.2)")

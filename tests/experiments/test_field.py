@@ -1,0 +1,121 @@
+"""Problems of other papers: what is trained, the exact optimum, and the tables."""
+
+import numpy as np
+import pytest
+
+from downside.envs.guarded_maze import GUARDED
+from downside.experiments import _maze_grid, betting, guarded_maze, lander_risky, load
+from downside.experiments._options import Options
+from downside.experiments._rows import write_rows
+
+from .fakes import a_row
+
+
+def test_their_commands_find_them():
+    for name in ("guarded-maze", "betting", "lander-risky"):
+        assert load(name).experiments(Options(seeds=(0,)))
+
+
+@pytest.fixture(scope="module")
+def grid():
+    return _maze_grid.make_grid(0.25)
+
+
+def test_moves_on_the_grid_are_distributions_and_pass_the_guard_from_nearby_alone(grid):
+    columns, rows_of = np.divmod(np.flatnonzero(grid.numbers.ravel() >= 0), grid.numbers.shape[1])
+    places = (np.stack([columns, rows_of], axis=1) + 0.5) * grid.spacing
+    for calm, (rows, past) in zip(grid.calm, grid.watched, strict=True):
+        total = calm.sum(axis=1)
+        total[rows] += past.sum(axis=1)
+        np.testing.assert_allclose(total, 1.0, atol=1e-4)
+        assert len(rows)
+        # A step of 1, five standard deviations of 0.2, and half a cell, in each direction.
+        assert np.abs(places[rows] - GUARDED).max() <= 1.0 + 1.0 + 0.5 + grid.spacing
+    # 3 x 3 units of a start, in squares of 1/4; the goal is one unit wide.
+    assert (grid.start > 0).sum() == 12 * 12
+    assert grid.at_goal.sum() == 4 * 4
+
+
+def test_a_walker_who_is_only_careful_avoids_the_guard(grid):
+    bold = _maze_grid.solve_maze(grid, level=0.05, mean_share=1.0, bends=[0.0], sums=3)
+    careful = _maze_grid.solve_maze(grid, level=0.05, bends=[-5.0], sums=3)
+    # Standing still earns -32. The bold walker gains at most 15 with a first move to the goal.
+    assert -32.0 < careful.value < bold.value < 15.0
+    before_it = grid.numbers[int(4.2 / 0.25), int(1.1 / 0.25)]
+    assert int(bold.actions[0, 5, before_it]) == 1  # right, past the guard
+    assert int(careful.actions[0, 5, before_it]) != 1
+
+
+@pytest.mark.long
+def test_a_plan_earns_in_the_maze_what_it_is_worth_on_the_grid():
+    grid = _maze_grid.make_grid(0.125)
+    plan = _maze_grid.solve_maze(grid, level=0.05, bends=[-4.0])
+    ordered = np.sort(plan.returns(20_000, 3))
+    assert ordered[:1000].mean() == pytest.approx(plan.value, abs=0.4)
+
+
+def betting_optimum(level, win=0.8):
+    """cvar(level) of the betting game, by backward induction for each b."""
+    capital = np.arange(257)
+    bets = np.minimum(capital[:, None] * np.arange(9) // 8, 256 - capital[:, None])
+    best = -np.inf
+    for bend in range(-16, 241):
+        values = bend + np.minimum(capital - 16 - bend, 0.0) / level
+        for _ in range(6):
+            won, lost = values[capital[:, None] + bets], values[capital[:, None] - bets]
+            values = (win * won + (1.0 - win) * lost).max(axis=1)
+        best = max(best, values[16])
+    return best
+
+
+@pytest.mark.long
+def test_the_planner_solves_the_betting_game(tmp_path, monkeypatch):
+    monkeypatch.setattr(betting, "RISKS", ("cvar(0.2)",))
+    best = betting.optima(Options(results=tmp_path))
+    assert best["cvar(0.2)"] == pytest.approx(betting_optimum(0.2), abs=1e-5)
+
+
+def test_agents_stand_beside_published_values_and_plans(tmp_path):
+    options = Options(results=tmp_path)
+    rows = [
+        a_row("AC-SRM", guarded_maze.CAREFUL, seed, measure, value + seed)
+        | {"lived": 1_000, "episodes": 90 + seed}
+        for seed in (0, 1)
+        for measure, value in zip(guarded_maze.MEASURES, (2.0, -4.0, -6.0), strict=True)
+    ]
+    write_rows(tmp_path / "guarded-maze.csv", rows)
+    plans = [
+        {"plan": "mean", "measure": measure, "value": value}
+        for measure, value in zip(guarded_maze.MEASURES, (4.0, -34.0, -56.0), strict=True)
+    ]
+    write_rows(tmp_path / "guarded-maze-planned.csv", plans)
+    *published, ours, plan = guarded_maze.lines(options)
+    assert published[-1][:4] == ["CeSoR, published", "2", "-4.6", "-6.7"]
+    assert ours[1].startswith("2.50 [")
+    assert ours[4:] == ["2", "91", "1,000"]
+    assert plan[1:4] == ["4.00", "-34.00", "-56.00"]
+
+
+def test_shares_of_the_optimum_of_the_betting_game(tmp_path):
+    write_rows(
+        tmp_path / "betting.csv",
+        [a_row("QR-SRM", "cvar(0.2)", seed, "cvar(0.2)", 6.9 + 0.1 * seed) for seed in (0, 1)],
+    )
+    best = {"plan": "cvar(0.2)", "measure": "cvar(0.2)", "value": 7.0, "upper": 7.0}
+    write_rows(tmp_path / "betting-optimum.csv", [best])
+    (line,) = betting.lines(Options(results=tmp_path))
+    assert line[2:6] == ["7.00", "7.00", "99.3%", "2"]
+
+
+def test_landers_are_shown_by_their_sums_of_rewards(tmp_path):
+    row = a_row("QR-SRM", "cvar(0.2)", 0, "cvar(0.2)", 150.0) | {"timesteps": 300_000}
+    sums = {"sum_mean": 240.0, "sum_mean_error": 1.0, "sum_cvar": 200.0, "sum_cvar_error": 2.0}
+    write_rows(tmp_path / "lander-risky-300000.csv", [row | sums])
+    *_, line = lander_risky.lines(Options(results=tmp_path, timesteps=300_000))
+    assert line == [
+        "QR-SRM cvar(0.2)",
+        "240.0 [238.0, 242.0]",
+        "200.0 [196.1, 203.9]",
+        "1",
+        "300,000",
+    ]
