@@ -191,6 +191,7 @@ def test_predictions_from_observations_are_the_actions_in_their_states(env):
     assert len(batch) == 2
 
 
+@pytest.mark.slow
 def test_hedges_work_where_stable_baselines_models_do():
     env = gym.make("downside/Hedging-v0", cost=0.0, sigma=0.01)
     mean, deviation = ds.evaluate_policy(BlackScholesDelta(env), env, 5, seed=0)

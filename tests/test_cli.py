@@ -133,6 +133,7 @@ def test_wrong_usage_has_exit_code_2(capsys):
     assert "risks" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_help_does_not_wait_for_jax():
     code = (
         "import sys\nfrom downside import cli\ntry: cli.main(['--help'])\nexcept SystemExit: pass"
@@ -400,6 +401,7 @@ def some_runs(tmp_path, monkeypatch):
     return folder
 
 
+@pytest.mark.slow
 def test_a_run_without_a_checkpoint_is_running_or_says_so(some_runs, capsys):
     from downside._locks import lock
 

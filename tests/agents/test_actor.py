@@ -32,6 +32,7 @@ def test_a_clock_reads_the_nearest_step_from_the_observation_or_from_the_discoun
     assert int(discounts(jnp.array([9.0, 0.11]), memory(0.9**3))) == 3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("steps", [[2, 2, 2, 2], [0, 2, 1, 2]], ids=["one step", "several"])
 def test_a_batch_has_the_outputs_of_its_rows_whatever_their_steps(steps):
     networks, rows = actor(), jnp.arange(8.0).reshape(4, 2) / 8

@@ -244,6 +244,7 @@ def test_a_shifted_utility_is_a_shape_at_a_location():
     np.testing.assert_allclose(h(z), outer.location + outer.utility(z - outer.location))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("risk", ["0.3*cvar(0.25) + 0.5*cvar(0.6) + 0.2*mean", "exponential(4)"])
 def test_shape_and_location_of_a_measures_utility_give_it_back(risk):
     # The measure is translation-invariant: h of (returns - l) is h(. + l) - l.
@@ -330,6 +331,7 @@ def test_the_maximum_is_the_top_of_a_parabola_or_an_end(values, expected):
     np.testing.assert_allclose(got, expected, rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_where_all_are_as_good_the_middle_stays():
     assert refined_maximum(jnp.array([1.0, 3.0, 5.0]), jnp.full(3, 2.0)) == 3.0
     assert refined_maximum(jnp.array([1.0]), jnp.array([2.0])) == 1.0
@@ -387,6 +389,7 @@ def test_without_an_outer_variable_nothing_moves():
     assert algorithm.learned_outer_step(number(3.0), RETURNS[2], unused, 0.5) == 3.0
 
 
+@pytest.mark.slow
 def test_the_return_at_the_start_is_the_mixture_of_the_best_legal_actions():
     # CVaR(0.5) of two quantiles is the lower one.
     # State 0: (0, 5) is worth 0 and (1, 2) is worth 1: the second. State 1: the first is illegal.

@@ -45,6 +45,7 @@ def test_the_best_policy_for_the_utility_is_that_of_the_measure():
     assert by_utility[0] > by_utility[1]
 
 
+@pytest.mark.slow
 def test_targets_move_to_the_quantiles_of_each_node():
     dial = algorithm(levels=(0.25, 1.0))
     outer = dial.initial_outer(jnp.zeros(54 * 4))

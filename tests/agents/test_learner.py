@@ -198,6 +198,7 @@ def test_several_networks_act_by_the_mean_of_their_quantiles():
     np.testing.assert_allclose(got, [1.5])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("risk", "expected"),
     [

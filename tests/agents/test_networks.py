@@ -39,6 +39,7 @@ def test_a_layer_is_a_product_and_a_bias():
     np.testing.assert_allclose(layer(jnp.array([1.0, 2.0])), [7, 10, 9])
 
 
+@pytest.mark.slow
 def test_every_hidden_layer_is_followed_by_the_activation():
     trunk = MLP(KEY, 3, (5, 4), "relu")
     observation = jnp.array([0.3, -2.0, 1.0])
@@ -48,6 +49,7 @@ def test_every_hidden_layer_is_followed_by_the_activation():
     np.testing.assert_array_equal(MLP(KEY, 3, (), "relu")(observation), observation)
 
 
+@pytest.mark.slow
 def test_a_fresh_network_says_the_same_of_all_actions_in_increasing_quantiles():
     network = Network(MLP(KEY, 3, (8,), "silu"), 3, (4, 5))
     quantiles = network(jnp.array([1.0, -2.0, 0.5]))
@@ -85,6 +87,7 @@ def test_a_given_module_is_the_trunk_of_both_networks():
     assert networks.quantiles(jnp.ones(3)).shape == (4, 5)
 
 
+@pytest.mark.slow
 def test_a_function_makes_a_fresh_trunk_for_each_network():
     def make(key, size):
         return eqx.nn.MLP(size, 6, 7, 1, key=key)

@@ -20,6 +20,7 @@ def steps(settings, updates, count):
     return np.asarray(jax.lax.scan(step, optimiser.init(parameter), None, count)[1])
 
 
+@pytest.mark.slow
 def test_muon_takes_the_matrices_between_hidden_layers_alone():
     # 3 -> 16 -> 20 -> 8 -> head: only 16 x 20 has no side below 16.
     network = Network(MLP(jax.random.key(0), 3, (16, 20, 8), "silu"), 3, (40,))

@@ -53,6 +53,7 @@ def test_the_delta_is_the_derivative_of_the_price(option):
     np.testing.assert_allclose(got, slopes, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_the_correction_for_a_lookback_that_is_watched_daily():
     # 400,000 mirrored paths of 20 steps with sigma sqrt(dt) = 0.02, strike 103.
     rng = np.random.default_rng(0)

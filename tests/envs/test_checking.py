@@ -166,6 +166,7 @@ def test_without_a_fault_that_environment_passes():
         ds.check_env(Broken())
 
 
+@pytest.mark.slow
 def test_an_action_that_no_reward_depends_on_smoothly_is_named():
     with pytest.warns(UserWarning, match=r"No reward of Broken changes with action 1 by a small"):
         ds.check_env(Broken("rounded"))

@@ -77,12 +77,14 @@ def no_window(monkeypatch):
     monkeypatch.setenv("SDL_VIDEODRIVER", "dummy")
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings(f"ignore:{UNIT}")
 @every_id
 def test_gymnasiums_checker_has_no_complaint(env_id):
     check_env(gym.make(env_id).unwrapped)
 
 
+@pytest.mark.slow
 def test_gymnasiums_checker_has_no_complaint_about_a_table():
     check_env(GymnasiumEnv(TABULAR), skip_render_check=True)
 
@@ -180,6 +182,7 @@ def test_an_unknown_parameter_is_met_with_the_closest_known_one(entry):
         gym.make(entry.id, **wrong)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("entry", JAX_ENTRIES, ids=lambda entry: entry.id)
 def test_the_native_vector_environment_steps_a_thousand_copies(entry):
     envs = gym.make_vec(entry.id, num_envs=1000, vectorization_mode="vector_entry_point")
@@ -230,6 +233,7 @@ def test_a_step_is_a_transition_under_sampled_noise(core):
     np.testing.assert_array_equal(step.observation, core.observe(after.state))
 
 
+@pytest.mark.slow
 @every_core
 def test_several_noises_are_stacked_like_one_under_jit_and_vmap(core):
     keys = jax.random.split(jax.random.key(2), 3)
@@ -260,6 +264,7 @@ def test_no_episode_is_longer_than_the_horizon(core):
     assert lengths.max() <= core.horizon
 
 
+@pytest.mark.slow
 @every_core
 def test_only_an_episode_of_an_unbounded_environment_is_cut_by_a_time_limit(core):
     def body(carry, key):
@@ -293,6 +298,7 @@ def test_equal_parameters_are_one_compiled_program(core):
     assert traces == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "core",
     [

@@ -17,6 +17,7 @@ def noise(push=(0.0, 0.0), guard=0.9, cost=1.5):
     return MazeNoise(jnp.array(push), jnp.array(guard), jnp.array(cost))
 
 
+@pytest.mark.slow
 def test_a_move_goes_one_step_plus_noise_and_costs_one():
     after = MAZE.transition(state(2.0, 2.0), RIGHT, noise(push=(0.5, -1.0)))
     np.testing.assert_allclose(after.state.position, [3.1, 1.8], rtol=1e-6)  # 0.2 times the push

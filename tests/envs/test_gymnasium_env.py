@@ -110,6 +110,7 @@ def test_in_64_bits_the_core_is_a_plain_numpy_simulation_to_twelve_digits(core, 
             state, expected = (first, start) if terminated else (after.state, expected)
 
 
+@pytest.mark.slow
 @every_core
 def test_the_gymnasium_vector_env_and_the_single_face_agree_on_the_same_noise(core):
     actions, noise = actions_and_noise(core, (30, 4))
@@ -152,6 +153,7 @@ def assert_same(ours, theirs):
         assert np.asarray(ours).dtype == np.asarray(theirs).dtype
 
 
+@pytest.mark.slow
 @every_mode
 def test_the_native_vector_environment_does_what_gymnasiums_own_does(mode):
     ours = GymnasiumVectorEnv(Scripted(), 3, autoreset_mode=mode)

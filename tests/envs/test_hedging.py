@@ -46,6 +46,7 @@ def hold(*positions):
 # --- rewards by hand --------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_step_pays_the_gain_of_the_new_position_minus_the_cost_of_the_trade():
     env = Hedging(cost=0.01, fixed_cost=0.5, sigma=0.0)
     # From 0.2 to 0.6 at 110: 0.01 * 0.4 * 110 + 0.5 = 0.94, and the price stays.
@@ -133,6 +134,7 @@ def test_without_a_hedge_the_profit_is_the_premium_minus_the_payoff():
     assert total == pytest.approx(2.0 - max(price - 100.0, 0.0), abs=1e-4)
 
 
+@pytest.mark.slow
 def test_a_price_that_never_moves_makes_the_profit_certain():
     env = Hedging(sigma=0.0, strike=95.0, cost=0.001)
     assert env.received_premium == pytest.approx(5.0, abs=1e-3)
@@ -140,6 +142,7 @@ def test_a_price_that_never_moves_makes_the_profit_certain():
     np.testing.assert_allclose(returns(env, hold(0.4), 8), -0.08, atol=2e-3)
 
 
+@pytest.mark.slow
 def test_holding_the_stock_against_a_call_and_nothing_against_a_put_is_parity():
     # S_T - S_0 - (S_T - K)^+ = K - S_0 - (K - S_T)^+, under the same noise.
     call = Hedging(premium=0.0, cost=0.0, strike=103.0)

@@ -32,6 +32,7 @@ def independent(core, keys=KEYS, count=COUNT):
     return np.asarray(draw(keys), np.float64)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("count", [2, 5, 8])
 def test_every_uniform_alone_is_uniform_and_together_they_come_in_pairs(count):
     uniforms = jax.vmap(lambda key: mirrored_uniforms(key, count))(KEYS)
@@ -46,6 +47,7 @@ def test_every_uniform_alone_is_uniform_and_together_they_come_in_pairs(count):
     assert (cells == np.arange(half)).mean() > 0.9999  # one in each cell, but for rounding
 
 
+@pytest.mark.slow
 @NORMAL
 def test_every_normal_alone_is_standard_normal_and_so_are_all_of_them(core):
     drawn = noises(core)
@@ -130,6 +132,7 @@ def test_memory_does_not_change_the_noises(wrap):
     np.testing.assert_array_equal(wrap(core).sample_noises(key, 4), core.sample_noises(key, 4))
 
 
+@pytest.mark.slow
 def test_single_noises_are_drawn_as_they_always_were():
     key = jax.random.key(11)
     assert MeanReversion().sample_noise(key) == jax.random.normal(key)

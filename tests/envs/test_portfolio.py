@@ -60,6 +60,7 @@ def test_wealth_that_stays_in_an_asset_grows_as_it_does():
     assert np.log(1.0 + returns).std() == pytest.approx(0.2, rel=0.03)
 
 
+@pytest.mark.slow
 def test_cash_is_safe():
     policy = lambda state, s, c: jnp.zeros(3)  # noqa: E731
     returns, _ = simulate(Portfolio(), policy, gamma=1.0, episodes=10, key=KEY)
@@ -72,6 +73,7 @@ def test_a_perfect_correlation_is_one_source_of_noise():
     np.testing.assert_allclose(growth[0], growth[1], rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_derivatives_by_the_weights_are_finite_differences():
     with jax.enable_x64(True):
         rng = np.random.default_rng(0)

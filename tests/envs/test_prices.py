@@ -32,6 +32,7 @@ def assert_moments(samples, mean, variance):
     assert abs(deviations.mean() - variance) < 5 * deviations.std() / np.sqrt(samples.size)
 
 
+@pytest.mark.slow
 def test_the_price_of_the_put_is_lognormal():
     core = AmericanPut(drift=-0.3, sigma=0.3, initial_price=1.2, maturity=1.5, periods=5)
     price = final_steps(core, 0).state.price
@@ -41,6 +42,7 @@ def test_the_price_of_the_put_is_lognormal():
     assert_moments(price, mean, mean**2 * np.expm1(0.09 * 1.5))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("core", [MeanReversion(), AmericanPut(process="ou", sigma=1.0)])
 def test_the_reverting_price_has_the_mean_and_variance_of_its_process(core):
     core = type(core)(**{**vars(core), "initial_price": 1.8})
@@ -49,6 +51,7 @@ def test_the_reverting_price_has_the_mean_and_variance_of_its_process(core):
     assert_moments(price, 1.0 + 0.8 * np.exp(-2.0), -np.expm1(-4.0) / 4.0)
 
 
+@pytest.mark.slow
 def test_holding_to_maturity_pays_what_the_black_scholes_formula_says():
     rewards = np.asarray(final_steps(AmericanPut(), 0).reward, np.float64)
     # E max(K - P_T, 0), undiscounted, with K = P_0 = T = 1: Φ(-d2) - e^ζ Φ(-d1).

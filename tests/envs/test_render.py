@@ -10,6 +10,7 @@ from tests.envs.scripted import Scripted
 IDS = ["AmericanPut", "MeanReversion", "CliffWalk", "GuardedMaze"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", IDS)
 def test_the_picture_changes_as_the_episode_goes_on(name):
     env = gym.make(f"downside/{name}-v0", render_mode="rgb_array")

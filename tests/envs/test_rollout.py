@@ -140,6 +140,7 @@ def test_episodes_end_at_their_own_time():
     assert got.steps == 64 + np.isin(returns, [3.0, 13.0, 23.0]).sum()
 
 
+@pytest.mark.slow
 def test_two_policies_with_one_key_meet_the_same_noise():
     # Holding one unit from the start: -P_0 - cost + P_T - penalty; a second one doubles P_T - P_0.
     env = MeanReversion(periods=3, num_trades=5, cost=0.0, terminal_penalty=0.0)

@@ -142,6 +142,7 @@ def test_states_of_a_class_noise_that_is_drawn_and_masks():
     assert set(np.asarray(step.state.values["time"])) == {1}
 
 
+@pytest.mark.slow
 def test_what_follows_the_end_of_an_episode_is_not_asked_for():
     # `Walk` raises if it is stepped beyond its end, which `rollout` does with episodes that ended.
     env = ds.Simulator(Walk())

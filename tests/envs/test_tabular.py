@@ -45,6 +45,7 @@ def random_mdp(seed, *, gamma=0.9, horizon=5):
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("number", "action", "noise", "reached", "reward"),
     [
@@ -208,6 +209,7 @@ def make_constant(reward):
     return Tabular([[[0.5, 0.5]]] * 2, np.full((2, 1), reward), horizon=4)
 
 
+@pytest.mark.slow
 def test_it_has_a_gymnasium_env_and_is_its_own_jax_core():
     core = make(start=[0.5, 0.5, 0.0])
     env = GymnasiumEnv(core=core)

@@ -36,6 +36,7 @@ def two_steps(**options):
 # --- against listing every policy -----------------------------------------------------------------
 
 
+@pytest.mark.slow
 @settings(max_examples=40)
 @given(mdp=mdps(), alpha=st.sampled_from([0.1, 0.3, 0.5, 0.8]), weight=st.sampled_from([1.0, 0.6]))
 def test_the_best_cvar_is_that_of_all_history_dependent_policies(mdp, alpha, weight):

@@ -189,6 +189,7 @@ def test_the_curve_of_a_problem_with_few_nodes_is_exact():
     assert points[-1].value == pytest.approx(Lattice(mdp, 1.0).best_mean)
 
 
+@pytest.mark.slow
 def test_long_horizons_are_cut_or_refused_at_once():
     small = {"states": 2, "actions": 2, "outcomes": 2}
     endless = random_mdp(1, gamma=0.8, horizon=10**9, **small)

@@ -92,6 +92,7 @@ def test_recursion_exact_returns_and_simulation_agree(env, text):
     assert abs(worth.mean() - value) < 4.5 * worth.std() / math.sqrt(len(run)) + 1e-6
 
 
+@pytest.mark.slow
 def test_the_default_grid_has_converged():
     finer = OptionProblem(AmericanPut(), gamma=1.0, nodes=1601)
     for alpha, knot in ((0.2, 0.12), (0.6, 0.33)):
@@ -131,6 +132,7 @@ def test_a_plan_of_the_put():
     assert abs(again.value - values["mean"].value) < 5 * again.standard_error
 
 
+@pytest.mark.slow
 def test_the_standard_error_is_that_of_repeated_estimates():
     rng = np.random.default_rng(0)
     risk = parse("0.5*mean + 0.5*cvar(0.2)")

@@ -166,6 +166,7 @@ def test_ids_environments_and_parameters_mean_the_same():
     assert by_id.gamma == 0.99
 
 
+@pytest.mark.slow
 def test_the_summary_is_plain_data():
     summary = solve("downside/AmericanPut-v0", "cvar(0.2)", gamma=1.0, episodes=1000).summary()
     assert summary["risk"] == "cvar(0.2)"

@@ -39,6 +39,7 @@ def test_missing_landers_are_trained_and_evaluated_by_every_measure(monkeypatch,
     assert f'"QR-SRM {lunar.MIXTURE}" "QR-SRM cvar(0.2)"' in about["command"]
 
 
+@pytest.mark.slow
 def test_landers_with_other_steps_have_another_table_and_the_settings_of_the_preset(tmp_path):
     only = {"results": tmp_path, "preset": "default", "seeds": (0,), "only": ("QR-DQN",)}
     usual = lunar.experiment(Options(**only), "default")

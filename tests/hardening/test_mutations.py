@@ -215,6 +215,7 @@ def test_weights_that_are_not_finite_are_refused(files, tmp_path, number):
         ds.load(path)
 
 
+@pytest.mark.slow
 def test_no_array_of_an_actor_may_be_nan(files, tmp_path):
     about, arrays = read_parts(files[2])
     path = tmp_path / "agent.safetensors"

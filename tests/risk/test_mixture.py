@@ -37,6 +37,7 @@ def test_a_sum_of_cvars_is_exact(risk, count):
     np.testing.assert_allclose(CVaRMixture.of(risk).value(returns), expected, rtol=2e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "risk",
     [DualPower(3.0), parse("0.4*exponential(4) + 0.3*cvar(0.2) + 0.3*mean")],
@@ -106,6 +107,7 @@ def test_no_other_knots_give_a_higher_expectation():
         assert float(utility.expectation(returns)) <= best + 1e-5
 
 
+@pytest.mark.slow
 def test_measures_of_one_length_are_mapped_over_in_one_compiled_program():
     returns = some_returns(30)
     risks = [MIXTURE, Exponential(4.0)]

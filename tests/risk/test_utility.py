@@ -104,6 +104,7 @@ def test_the_lookup_halves_as_often_as_a_crowded_cell_needs():
     np.testing.assert_allclose(below, exact, atol=2e-3)  # h is -1e4 here, in single precision
 
 
+@pytest.mark.slow
 def test_a_utility_made_with_numpy_takes_jax_arrays_without_unrolling_its_knots():
     utility = Exponential(4.0).utility(np.random.default_rng(0).normal(size=400))
     z = np.linspace(-3, 3, 50)
@@ -112,6 +113,7 @@ def test_a_utility_made_with_numpy_takes_jax_arrays_without_unrolling_its_knots(
     np.testing.assert_allclose(utility(jnp.asarray(z)), utility(z), atol=1e-4)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("count", [1, 50])
 def test_it_lives_in_compiled_loops_with_changing_knots(count):
     risk = Exponential(4.0)

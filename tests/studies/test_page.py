@@ -64,6 +64,7 @@ def test_the_page_is_whole_in_itself_and_has_the_numbers(done):
     assert page.count("<polyline") == 2
 
 
+@pytest.mark.slow
 @needs_browser
 def test_the_page_shows_in_a_browser_large_and_small(done):
     with browser() as driver:

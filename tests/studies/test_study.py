@@ -173,6 +173,7 @@ def test_parts_that_are_no_tables_are_refused():
 # --- the grid ---------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_lists_are_swept_and_everything_is_combined(tmp_path):
     table = study(risks=["mean", "cvar(20%)"], seeds=[3, 5])
     table["environments"][0]["sigma"] = [0.5, 1.0]

@@ -68,6 +68,7 @@ def test_other_episodes_need_no_training(copied, inline, monkeypatch):
     assert len(np.load(folder / "returns.npy")) == 100
 
 
+@pytest.mark.slow
 def test_a_study_that_says_no_episodes_has_one_number_of_them(copied, inline, monkeypatch):
     # What was valued in 100 episodes is not taken for what is to be valued in the default number.
     monkeypatch.setattr("downside.train.jax_backend.JaxBackend.default_episodes", 150)

@@ -174,6 +174,7 @@ def test_agents_that_have_learned_nothing_are_not_exported(tmp_path):
 SCRIPT = Path(__file__).parents[2] / "examples" / "deployed_policy.py"
 
 
+@pytest.mark.slow
 def test_the_example_plays_an_episode_without_jax(trained, tmp_path):
     """The same actions as the agent, step by step, with s, c and the last steps kept by hand."""
     agent, path = trained, trained.export(tmp_path / "policy")

@@ -175,6 +175,7 @@ def test_fitting_is_possible_however_transitions_are_branched(trained, changes):
 # --- what is compiled -------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("critic", ["utility", "quantiles"])
 def test_the_papers_outer_step_goes_with_either_critic(critic):
     made = spec(TWO, critic=critic, outer="learned")

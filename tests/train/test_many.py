@@ -247,6 +247,7 @@ def test_as_many_as_fit_into_memory_are_batched(monkeypatch):
     assert _group_size(agent, spec, 6) == 1
 
 
+@pytest.mark.slow
 def test_they_are_agents_like_any_other(many):
     observation, _ = many[0].wrap().reset(seed=0)
     for agent in many:

@@ -174,6 +174,7 @@ def test_a_reward_that_has_no_derivative_by_the_action_is_refused():
         ds.PGSRM(Rounded(), risk="mean", **TINY).learn()
 
 
+@pytest.mark.slow
 def test_a_derivative_that_is_not_finite_is_refused_with_its_place():
     with pytest.raises(ValueError, match="by number 0 of the action at step 0 is not"):
         ds.PGSRM(Rooted(), risk="mean", **TINY).learn()

@@ -39,6 +39,7 @@ def empty(capacity):
     return ReplayBuffer.empty(jax.tree.map(lambda leaf: leaf[0], transitions(0)), capacity)
 
 
+@pytest.mark.slow
 def test_the_oldest_transitions_are_overwritten():
     replay = empty(6)
     for first in (1, 3, 5, 7):

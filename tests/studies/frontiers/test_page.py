@@ -94,6 +94,7 @@ def test_a_click_on_a_point_shows_its_policy(page, tmp_path):
             assert driver.execute_script("return document.documentElement.scrollWidth") <= width
 
 
+@pytest.mark.slow
 @needs_browser
 def test_shares_of_unordered_actions_are_stacked(curve, sections, tmp_path):
     deeds = [

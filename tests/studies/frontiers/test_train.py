@@ -94,6 +94,7 @@ def test_what_is_finished_is_not_trained_again(curve, folder, trained, monkeypat
     )
 
 
+@pytest.mark.slow
 def test_more_points_train_what_is_missing_and_nothing_else(curve, folder, trained):
     more = ds.frontier(ENV, points=5, folder=folder, exact=False, **ASKED)
     assert set(trained) == {
