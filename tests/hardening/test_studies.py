@@ -333,7 +333,7 @@ def test_a_study_with_a_run_that_hangs_ends_within_seconds(tmp_path, how):
     (tmp_path / "study.toml").write_text(as_toml(table))
     more = ["--timeout", "20"] if how == "timeout" else []
     with subprocess.Popen(
-        [sys.executable, "-m", "downside.cli", "sweep", "study.toml", "--folder", "here", *more],
+        [sys.executable, "-m", "downside", "sweep", "study.toml", "--folder", "here", *more],
         cwd=tmp_path,
         env={**os.environ, **SPEED},
         stderr=subprocess.PIPE,

@@ -21,7 +21,7 @@ from .tiny import SPEED
 
 def drive(path, folder, *more):
     """The command, in a process of its own; every outer step is saved."""
-    command = [sys.executable, "-m", "downside.cli", "sweep", str(path), "--folder", str(folder)]
+    command = [sys.executable, "-m", "downside", "sweep", str(path), "--folder", str(folder)]
     return subprocess.Popen(
         [*command, "--every", "0", *more],
         stdout=subprocess.PIPE,

@@ -1,5 +1,0 @@
-"""`python -m downside.cli`."""
-
-from downside.cli import main
-
-main()
