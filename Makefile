@@ -41,7 +41,7 @@ test-second:
 	build/second/bin/python -c 'import jax, sys; print("Python", sys.version.split()[0], "with jax", jax.__version__)'
 	build/second/bin/python -m pytest -q $(SECOND_TESTS)
 
-# What takes more than a second or two; continuous integration runs it after `make test`.
+# What takes more than a second; the workflow runs it beside `make test`.
 test-slow: .venv/.installed-dev
 	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m "slow and not long"
 
