@@ -16,6 +16,8 @@ from downside.reporting.data import section_data
 
 from ..envs.steered import Steered
 
+pytestmark = pytest.mark.slow  # the fixtures train agents, or studies run
+
 TINY = {
     "updates": 4,
     "batch_size": 16,
@@ -41,7 +43,6 @@ def steered():
     return ds.PGSRM(Steered(), risk="mean", **TINY).learn()
 
 
-@pytest.mark.slow
 def test_the_futures_of_an_actor_are_simulated(explanation):
     assert explanation.kind == "simulated"
     assert explanation.calibration.predicted is None
@@ -80,7 +81,6 @@ def test_rows_words_and_figure_take_continuous_actions(explanation):
     assert len(explanation.table().rows) == 4
 
 
-@pytest.mark.slow
 def test_the_best_action_of_two_coordinates_is_known(steered):
     # (a, b) pays 10 a - b²: the highest legal a, and b = 0, whatever the actor has learned.
     explanation: Any = ds.explain(steered, checks=20)

@@ -13,6 +13,8 @@ from downside.reporting import make_section
 
 from ..train.tiny import COMMON, ENV, TINY, TWO
 
+pytestmark = pytest.mark.slow  # the fixtures train agents, or studies run
+
 MIXED = "0.5*mean + 0.5*cvar(0.4)"
 SMALL = {
     "hidden_sizes": (16, 16),
@@ -37,7 +39,6 @@ def explanation(agent):
     return ds.explain(agent, episode_seed=6, episodes=3, checks=100, returns="learned")
 
 
-@pytest.mark.slow
 def test_an_explanation_is_theorem_2_on_the_learned_quantiles(agent, explanation):
     env = agent.wrap()
     observation, info = env.reset(seed=6)
@@ -89,7 +90,6 @@ def test_an_agent_that_hardly_learned_looks_bad(explanation):
     assert checks.episodes == 100
 
 
-@pytest.mark.slow
 def test_simulated_distributions_of_the_same_agent_hold_and_its_choices_do_not(agent):
     simulated = ds.explain(agent, episode_seed=6, checks=300)
     assert simulated.kind == "simulated"
@@ -118,7 +118,6 @@ def test_a_simulated_level_is_the_share_of_futures_below_the_line(agent):
     assert float(np.asarray(step.risk.levels)[0]) == pytest.approx(share, abs=2e-3)
 
 
-@pytest.mark.slow
 def test_episodes_can_be_played_in_any_gymnasium_environment(agent, explanation):
     # Without a spec it cannot be copied: its episodes are played one after another.
     other = ds.explain(agent, env=GymnasiumEnv(core=ENV), episode_seed=6, episodes=3, checks=0)
@@ -206,7 +205,6 @@ def test_an_untrained_agent_cannot_be_explained():
         ds.explain(ds.QRSRM(ENV, risk="cvar(0.5)", **TINY))
 
 
-@pytest.mark.slow
 def test_plans_on_a_grid_are_explained_by_simulation():
     plan = ds.solve("downside/AmericanPut-v0", "cvar(0.6)", gamma=1.0, refine=0.25, episodes=20_000)
     explanation = ds.explain(plan, episode_seed=1, checks=100)
@@ -218,7 +216,6 @@ def test_plans_on_a_grid_are_explained_by_simulation():
         ds.explain(plan, env="downside/AmericanPut-v0")
 
 
-@pytest.mark.slow
 def test_an_agent_of_a_gymnasium_environment_has_an_explanation_and_a_section():
     agent = ds.QRSRM("CartPole-v1", risk="cvar(0.5)", num_envs=4, **SMALL)
     agent.learn(200)

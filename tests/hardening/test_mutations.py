@@ -275,6 +275,7 @@ def test_only_a_regular_file_is_read(tmp_path, unreadable, message):
 UNREADABLE = [as_pipe, as_folder, as_loop, as_device, as_nothing, as_zeros]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("unreadable", UNREADABLE, ids=lambda kind: kind.__name__)
 def test_any_unreadable_checkpoint_is_passed_over_and_set_aside_when_training_goes_on(
     tmp_path, unreadable

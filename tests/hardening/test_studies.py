@@ -25,6 +25,8 @@ from downside.train.monitor import saved_in
 from ..studies.conftest import copied, done, inline  # noqa: F401
 from ..studies.tiny import SPEED, as_toml, study
 
+pytestmark = pytest.mark.slow  # the fixtures train agents, or studies run
+
 TWO_RISKS = {"risks": ["cvar(0.5)", "cvar(0.2)"]}
 
 
@@ -74,7 +76,6 @@ DAMAGE = {
 }
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("kind", DAMAGE)
 def test_a_damaged_run_is_reported_and_made_again(copied, inline, kind, capfd):  # noqa: F811
     damage, reason = DAMAGE[kind]
@@ -233,7 +234,6 @@ def test_checkpoints_of_which_none_can_be_read_are_set_aside(copied, inline):  #
     assert list(own.glob("*.aside-1"))
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("text", ["{}", "[]", "", "{", '{"agent": 3}', "\xff"])
 def test_a_run_json_that_says_nothing_is_listed_and_made_again(
     copied,  # noqa: F811
@@ -257,7 +257,6 @@ def test_a_run_json_that_says_nothing_is_listed_and_made_again(
         assert read_run(own)["total_timesteps"] == first.total_timesteps
 
 
-@pytest.mark.slow
 def test_a_path_in_square_brackets_is_printed_as_it_is(tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "200")
@@ -375,7 +374,6 @@ def test_a_file_without_end_is_refused(tmp_path, text, message):
         read_study(path)
 
 
-@pytest.mark.slow
 def test_a_hundred_thousand_seeds_are_checked_in_seconds():
     begin = time.process_time()
     runs = read_study(study(seeds=100_000)).runs
