@@ -8,6 +8,8 @@ import downside as ds
 from downside.evaluation import can_be_shown, chosen_replays, film, frames
 from downside.reporting import report
 
+pytestmark = pytest.mark.slow  # what all tests look at takes long to make
+
 SMALL = {"quantiles": 4, "hidden_sizes": (8,), "batch_size": 8, "warmup_steps": 50}
 
 
@@ -16,7 +18,6 @@ def agent():
     return ds.QRSRM("CartPole-v1", risk="cvar(0.5)", num_envs=2, **SMALL).learn(100)
 
 
-@pytest.mark.slow
 def test_the_worst_one_of_the_worst_fifth_and_the_median_are_chosen(agent):
     worst, bad, median = chosen_replays(agent, episodes=11, seed=3)
     assert [worst.name, bad.name, median.name] == ["worst", "worst 20%", "median"]
@@ -44,7 +45,6 @@ def test_pictures_run_from_the_first_step_to_the_end(agent):
     assert (taken[0].picture != taken[-1].picture).any()
 
 
-@pytest.mark.slow
 def test_an_episode_is_filmed(agent, tmp_path):
     pytest.importorskip("moviepy")
     replay = chosen_replays(agent, episodes=1)[0]
@@ -80,13 +80,11 @@ class Plain(gym.Env):
         return np.zeros(1, np.float32), 1.0, True, False, {}
 
 
-@pytest.mark.slow
 def test_what_cannot_be_made_again_cannot_be_shown(agent):
     assert can_be_shown(agent)
     assert not can_be_shown(ds.QRDQN(Plain(), **SMALL).learn(50))
 
 
-@pytest.mark.slow
 def test_the_report_shows_two_episodes(agent, tmp_path):
     page = report(
         agent, out=tmp_path / "a.html", episodes=20, explained_episodes=1, checks=4

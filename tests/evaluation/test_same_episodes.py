@@ -10,6 +10,8 @@ from downside._files import DamagedFileError
 
 from ..train.toys import Counter
 
+pytestmark = pytest.mark.slow  # what all tests look at takes long to make
+
 SMALL = {
     "hidden_sizes": (16, 16),
     "quantiles": 5,
@@ -31,14 +33,12 @@ def two():
     return [ds.QRDQN("CartPole-v1", seed=seed, **TINY).learn(200) for seed in (0, 1)]
 
 
-@pytest.mark.slow
 def test_agents_are_compared_in_pairs_of_episodes(two):
     first, second = (ds.evaluate(agent, episodes=64, seed=5) for agent in two)
     assert ds.compare(first, second, "mean").method == "paired episodes"
     assert np.array_equal(first.returns, ds.evaluate(two[0], episodes=64, seed=5).returns)
 
 
-@pytest.mark.slow
 def test_the_only_environment_there_is_has_no_episode_twice():
     agent = ds.QRDQN(Counter(3), **TINY).learn(200)
     evaluation = ds.evaluate(agent, episodes=8)
@@ -46,7 +46,6 @@ def test_the_only_environment_there_is_has_no_episode_twice():
     assert ds.compare(evaluation, evaluation, "mean").method == "independent episodes"
 
 
-@pytest.mark.slow
 def test_where_no_second_environment_can_be_made_episodes_are_independent(monkeypatch):
     agent = ds.QRDQN("CartPole-v1", **TINY).learn(200)
     assert agent.aligned
@@ -91,7 +90,6 @@ def test_policies_are_evaluated_in_single_and_vector_environments():
     assert deviation < 2
 
 
-@pytest.mark.slow
 def test_episodes_for_stable_baselines_habits_are_played_with_the_past():
     agent = ds.QRDQN(Counter(), history_length=1, **SMALL).learn(2000)
     for env in (Counter(), SyncVectorEnv([Counter, Counter])):

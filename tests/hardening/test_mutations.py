@@ -157,6 +157,7 @@ HOSTILE = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("number", "place", "value", "message"), HOSTILE)
 def test_a_header_that_lies_is_refused_before_anything_is_built(
     files, tmp_path, canary, number, place, value, message

@@ -12,10 +12,11 @@ from downside.studies.page import nice_ticks
 
 from ..reporting.browser import browser, needs_browser, requests, resize
 
+pytestmark = pytest.mark.slow  # what all tests look at takes long to make
+
 # --- the summary ------------------------------------------------------------------------------
 
 
-@pytest.mark.slow
 def test_the_summary_is_the_mean_over_seeds(done):
     first = done.groups[0]
     values = [ds.CVaR(0.5)(np.load(done.folder / cell.name / "returns.npy")) for cell in first.runs]
@@ -64,7 +65,6 @@ def test_the_page_is_whole_in_itself_and_has_the_numbers(done):
     assert page.count("<polyline") == 2
 
 
-@pytest.mark.slow
 @needs_browser
 def test_the_page_shows_in_a_browser_large_and_small(done):
     with browser() as driver:

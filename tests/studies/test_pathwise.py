@@ -10,6 +10,8 @@ import downside as ds
 from downside import cli
 from downside.studies import StudyError, read_study
 
+pytestmark = pytest.mark.slow  # what all tests look at takes long to make
+
 TINY = {
     "updates": 4,
     "batch_size": 16,
@@ -71,7 +73,6 @@ def test_many_actors_are_what_they_would_be_alone():
         np.testing.assert_allclose(agents[1].simulate_returns(20, seed=5), wanted, atol=1e-3)
 
 
-@pytest.mark.slow
 def test_a_frontier_of_actors_is_kept_and_taken_up_again(tmp_path):
     env = ds.envs.MeanReversion(periods=3, continuous=True)
     given = {"points": 2, "seeds": [0], "agent": ds.PGSRM, "episodes": 50, "exact": False, **TINY}

@@ -143,6 +143,7 @@ def test_an_agent_says_what_it_has_adapted(careful):
     assert "n_steps=1" in careful.history[0]["adapted"]
 
 
+@pytest.mark.slow
 def test_a_critic_that_lives_in_short_episodes_leaves_the_gamble(careful):
     # Each gamble is N(0.3, 1): the worst fifth of four of them is negative, of none 0.
     assert careful.simulate_returns(50, seed=0).tolist() == [0.0] * 50

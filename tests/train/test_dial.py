@@ -9,6 +9,8 @@ from downside.envs import MeanReversion
 from ..agents.gambles import Wait
 from .tiny import ENV
 
+pytestmark = pytest.mark.slow  # what all tests look at takes long to make
+
 TINY = {
     "hidden_sizes": (4,),
     "batch_size": 16,
@@ -34,7 +36,6 @@ def dial(few_episodes):
     return ds.PGSRM(ENV, risk="dial", seed=1, **TINY).learn()
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("measure", MEASURES)
 def test_an_agent_of_a_dial_is_an_agent_for_its_measure(dial, measure):
     agent = dial.at(measure)
@@ -72,7 +73,6 @@ def test_a_saved_dial_stands_where_it_stood_and_can_be_turned(tmp_path, dial):
     )
 
 
-@pytest.mark.slow
 def test_training_goes_on_to_the_same_dial(tmp_path):
     whole = ds.PGSRM(ENV, risk=ds.Dial((0.05, 1.0)), **TINY).learn()
     part = ds.PGSRM(ENV, risk=ds.Dial((0.05, 1.0)), **TINY)
@@ -84,7 +84,6 @@ def test_training_goes_on_to_the_same_dial(tmp_path):
     )
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     "env", [MeanReversion(periods=3, continuous=True), Wait()], ids=["box", "unordered"]
 )
@@ -103,7 +102,6 @@ def test_the_memory_of_an_episode_goes_on_when_the_dial_is_turned(dial):
     assert cautious.predict(observation)[0] in range(5)
 
 
-@pytest.mark.slow
 def test_measures_outside_are_refused(dial):
     with pytest.raises(ValueError, match=r"got exponential\(4\).*nearest one is"):
         dial.at("exponential(4)")
@@ -130,7 +128,6 @@ def test_dials_that_are_trained_together_are_those_trained_alone(dial):
     )
 
 
-@pytest.mark.slow
 def test_the_explanation_says_what_a_turn_changes(dial):
     agent = dial.at("mean")
     turned = ds.explain(agent, episode_seed=4, changes={1: "cvar(0.05)", 2: "mean"})
@@ -162,7 +159,6 @@ def test_long_episodes_are_refused():
         ).learn()
 
 
-@pytest.mark.slow
 def test_targets_are_those_of_the_policy(dial, tmp_path):
     agent = ds.load(dial.at("cvar(0.2)").save(tmp_path / "dial"), ENV)
     assert "cvar(0.2)" in agent.targets

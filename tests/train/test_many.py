@@ -42,6 +42,7 @@ def test_agents_come_in_the_order_of_measures_and_seeds(many):
     assert [agent.num_timesteps for agent in many] == [TWO] * 6
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("index", "risk", "seed"),
     [

@@ -153,6 +153,7 @@ def test_an_agent_is_the_same_after_saving_and_loading_and_goes_on(tmp_path, env
     assert agent.num_timesteps == ITERATION
 
 
+@pytest.mark.slow
 def test_the_same_seed_gives_the_same_agent_and_another_seed_another():
     returns = [
         ds.ACSRM("tests/Noisy-v0", risk="cvar(0.5)", seed=seed, **SMALL)

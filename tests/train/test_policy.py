@@ -11,6 +11,8 @@ from downside.train.jax_backend import GreedyPolicy
 
 from .tiny import ENV, TINY, TWO, make
 
+pytestmark = pytest.mark.slow  # what all tests look at takes long to make
+
 
 @pytest.fixture(scope="module")
 def trained():
@@ -25,7 +27,6 @@ def cvar_agent():
 OBSERVATIONS = np.array([[1.0, 0.0, 0.0, 0.0, 1.0], [0.4, 1.0, 1 / 3, -0.5, 0.99]])
 
 
-@pytest.mark.slow
 def test_a_batch_is_predicted_as_its_rows(trained):
     actions, state = trained.predict(OBSERVATIONS, state="mine")
     assert state == "mine"
@@ -87,7 +88,6 @@ def test_the_utility_is_that_of_the_outer_variable(trained):
     assert trained.policy.best.outer is outer
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", ["trained", "cvar_agent"])
 def test_acting_in_the_wrapped_environment_is_the_policy(name, request):
     agent = request.getfixturevalue(name)
@@ -126,7 +126,6 @@ def test_simulated_returns_depend_on_the_seed_alone(trained):
     assert not np.allclose(trained.simulate_returns(10, seed=4), returns[:10])
 
 
-@pytest.mark.slow
 def test_simulated_returns_are_those_of_acting_in_the_environment(trained):
     # Both are samples of one distribution: 300 episodes with a standard deviation of about 1.
     env = trained.wrap(GymnasiumVectorEnv(core=ENV, num_envs=300))

@@ -12,6 +12,8 @@ from downside.train import dial as search
 
 from ...reporting.browser import browser, needs_browser, requests, resize
 
+pytestmark = pytest.mark.slow  # what all tests look at takes long to make
+
 ENV = MeanReversion(periods=3, continuous=True)
 TINY = {
     "hidden_sizes": (4,),
@@ -42,7 +44,6 @@ def curve(dial):
     return dial.frontier(**ASKED, exact=False)
 
 
-@pytest.mark.slow
 def test_every_point_is_the_same_training_at_another_measure(curve, dial):
     assert isinstance(curve, ds.Frontier)
     assert [str(point.risk) for point in curve.points] == [
@@ -100,7 +101,6 @@ def test_the_command_trains_one_dial(capsys, tmp_path, monkeypatch):
     assert "cvar(0.1)" in ds.load(run).targets
 
 
-@pytest.mark.slow
 @needs_browser
 def test_the_slider_moves_everything(curve, tmp_path):
     from selenium.webdriver.common.by import By

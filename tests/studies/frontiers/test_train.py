@@ -16,6 +16,8 @@ from downside.studies.frontiers.storage import frontier_folder, write_folder
 from ...reporting.samples import walk_mdp
 from ...train.tiny import TINY, TWO
 
+pytestmark = pytest.mark.slow  # what all tests look at takes long to make
+
 ENV = walk_mdp(3).environment()
 ASKED = {"end": "cvar(0.5)", "seeds": [0, 1], "total_timesteps": TWO, "episodes": 200, **TINY}
 
@@ -44,7 +46,6 @@ def trained(monkeypatch):
     return trained_runs
 
 
-@pytest.mark.slow
 def test_there_is_an_agent_for_each_measure_and_seed_in_a_run_folder_of_its_own(curve, folder):
     assert [str(point.risk) for point in curve.points] == [
         "mean",
@@ -94,7 +95,6 @@ def test_what_is_finished_is_not_trained_again(curve, folder, trained, monkeypat
     )
 
 
-@pytest.mark.slow
 def test_more_points_train_what_is_missing_and_nothing_else(curve, folder, trained):
     more = ds.frontier(ENV, points=5, folder=folder, exact=False, **ASKED)
     assert set(trained) == {
@@ -119,7 +119,6 @@ def test_a_folder_with_runs_of_another_kind_is_refused(curve, folder):
         ds.frontier(ENV, points=3, folder=folder, **{**ASKED, "quantiles": 6})
 
 
-@pytest.mark.slow
 def test_the_folder_has_the_numbers_the_picture_and_a_page(curve, folder):
     page = write_folder(curve, folder, explained_episodes=1, checks=20)
     assert json.loads((folder / "frontier.json").read_text())["points"] == curve.rows()
