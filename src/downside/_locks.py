@@ -94,6 +94,17 @@ def lock(folder: str | Path, *, wait: bool = False, required: bool = False) -> I
             _release(folder, key)
 
 
+def tidy(folder: str | Path) -> None:
+    """Removes what killed processes left in a folder: the lock file and temporary files. Nothing
+    happens if somebody writes the folder, or if it cannot be written.
+
+    For folders that are finished, which nobody locks any more.
+    """
+    if (Path(folder) / LOCK).exists():
+        with contextlib.suppress(FolderLockedError, OSError), lock(folder):
+            pass
+
+
 def _take(folder: Path, key: str, required: bool) -> bool:
     """Takes the lock; False where there are none."""
     with _guard:

@@ -12,7 +12,7 @@ import pytest
 
 import downside as ds
 from downside import _locks, cli
-from downside._locks import LOCK, FolderLockedError, lock
+from downside._locks import LOCK, FolderLockedError, lock, tidy
 from downside.runs import keep_run, train_run, value_run
 
 from ..studies.tiny import SPEED, as_toml, study
@@ -264,3 +264,27 @@ def test_two_frontiers_two_plans_and_two_reports_leave_whole_files(tmp_path):
     assert (tmp_path / "r.html").read_text().rstrip().endswith("</html>")
     left = [path.name for path in tmp_path.rglob(".*")]
     assert left == []
+
+
+def test_a_lock_that_a_killed_process_left_in_a_finished_folder_is_removed(tmp_path):
+    (tmp_path / ".lock").write_text('{"process": 1, "host": "elsewhere"}')
+    tidy(tmp_path)
+    assert not (tmp_path / ".lock").exists()
+
+
+def test_the_lock_of_a_process_that_writes_stays(tmp_path):
+    holding = threading.Event(), threading.Event()
+
+    def hold():
+        with lock(tmp_path):
+            holding[0].set()
+            holding[1].wait(10)
+
+    thread = threading.Thread(target=hold)
+    thread.start()
+    assert holding[0].wait(10)
+    tidy(tmp_path)
+    assert (tmp_path / ".lock").exists()
+    holding[1].set()
+    thread.join()
+    assert not (tmp_path / ".lock").exists()

@@ -12,6 +12,7 @@ import sys
 from pathlib import Path
 
 import downside as ds
+from downside._locks import tidy
 from downside.envs import MeanReversion
 from downside.reporting import make_section
 from downside.runs import is_valued, resume_run, train_run
@@ -63,6 +64,7 @@ def train(folder: Path, make_agent, steps: int) -> None:
     """Trains, or goes on."""
     options = {"every_seconds": 0, "callback": Tell()}
     if is_valued(folder):
+        tidy(folder)
         return
     if saved_in(folder):
         resume_run(folder, **options)

@@ -13,6 +13,7 @@ from typing import Any
 from rich.table import Table
 
 from downside._files import remove_debris, write_text
+from downside._locks import tidy
 from downside._names import did_you_mean
 from downside.evaluation.bootstrap import whole_number
 from downside.runs import evaluation_problem
@@ -115,6 +116,9 @@ def sweep(
     study.save(storage)
     before = states(storage, study.runs)
     left = [run for run in study.runs if before[run.name] != "finished"]
+    for run in study.runs:
+        if before[run.name] == "finished":
+            tidy(storage / run.name)
     errors: dict[str, str] = {}
     try:
         with SweepProgress(storage, study.runs, left, disable=not progress_bar) as progress:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from downside._files import DamagedFileError
-from downside._locks import lock
+from downside._locks import lock, tidy
 from downside.evaluation import Evaluation, evaluate
 from downside.risk import AbstractSpectralRisk, Dial
 from downside.runs import (
@@ -121,6 +121,7 @@ class InProcess:
     def _read(self, agent: Agent, folder: Path) -> Trained:
         about = check_same_run(agent, folder, self.total_timesteps)
         if about.get("episodes") == self.episodes and is_valued(folder, self.episodes):
+            tidy(folder)
             evaluation = labelled(run_returns(folder), agent)
             source = functools.partial(self._load, folder, agent)
             return Trained(seed=agent.seed, evaluation=evaluation, folder=folder, source=source)
