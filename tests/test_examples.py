@@ -99,6 +99,7 @@ def test_the_file_is_short():
     assert len((EXAMPLES / "qrsrm_paper.py").read_text().splitlines()) <= 250
 
 
+@pytest.mark.slow
 def test_one_update_is_the_library_s(example, agent, library, h, batch):
     learner, state = library
     transitions = jax.vmap(

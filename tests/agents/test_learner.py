@@ -389,6 +389,7 @@ def same(first, second, **tolerance):
     return all(np.allclose(a, b, **tolerance) for a, b in leaves)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("quantiles", [False, True], ids=["critic", "quantiles"])
 def test_updates_on_a_fixed_batch_reduce_its_loss(quantiles):
     states, losses = run(30, quantiles=quantiles, learning_rate=0.02, target_rate=0.01)

@@ -27,6 +27,7 @@ def stake_optimum(mean, level):
     return stake, stake * (0.5 - tail) - stake**2 / 4
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("share", [1.0, 0.8])
 def test_the_stake_that_is_learned_is_the_one_of_the_closed_form(share):
     risk = ds.parse(f"{share}*mean + {1 - share}*cvar(0.5)" if share < 1 else "mean")

@@ -64,6 +64,7 @@ def move_to(driver, step):
     )
 
 
+@pytest.mark.slow
 def test_it_loads_without_an_error_and_without_a_request(driver, pages):
     for name in ("one", "several"):
         load(driver, pages[name])
