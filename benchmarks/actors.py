@@ -47,8 +47,8 @@ print(json.dumps({
 
 def run(command: list[str]) -> dict:
     """What a process prints last."""
-    said = subprocess.run(command, capture_output=True, text=True, check=True).stdout
-    return json.loads(said.splitlines()[-1])
+    output = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    return json.loads(output.splitlines()[-1])
 
 
 def main() -> None:

@@ -28,7 +28,6 @@ SAME = {
     "batch_size": 128,
     "activation": "relu",
     "layer_norm": False,
-    "double": False,
     "num_critics": 1,
     "n_steps": 1,
     "buffer_size": 100_000,
@@ -54,8 +53,8 @@ def theirs(python: str, steps: int, threads: int) -> float:
     """Environment steps per second of stable-baselines3-contrib's."""
     command = [python, "benchmarks/peers_gymnasium.py", "--steps", str(steps)]
     command += ["--threads", str(threads), "--environments", str(ENVIRONMENTS)]
-    said = subprocess.run(command, capture_output=True, text=True, check=True).stdout
-    return json.loads(said.splitlines()[-1])["steps_per_second"]
+    output = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    return json.loads(output.splitlines()[-1])["steps_per_second"]
 
 
 def acting(agent: ds.Agent, environments: int) -> tuple[float, list[np.ndarray]]:

@@ -30,20 +30,22 @@ def main() -> None:
     agent = ds.QRSRM(
         "downside/WindyLunarLander-v0", risk="0.5*cvar(0.2)+0.5*mean", buffer_size=20_000
     )
-    begin, seen = time.perf_counter(), []
+    begin, sizes = time.perf_counter(), []
 
     def watch(agent: ds.Agent) -> bool:
         minutes = (time.perf_counter() - begin) / 60
-        if agent.num_timesteps >= 2 * agent.settings.buffer_size and minutes >= len(seen) + 1:
-            seen.append(resident())
+        if agent.num_timesteps >= 2 * agent.settings.buffer_size and minutes >= len(sizes) + 1:
+            sizes.append(resident())
             print(
-                f"{minutes:5.1f} min {agent.num_timesteps:9,} steps {seen[-1]:7.0f} MiB", flush=True
+                f"{minutes:5.1f} min {agent.num_timesteps:9,} steps {sizes[-1]:7.0f} MiB",
+                flush=True,
             )
         return minutes < options.minutes
 
     agent.learn(10_000_000, callback=watch)
     print(
-        f"From {seen[0]:.0f} to {seen[-1]:.0f} MiB in {len(seen)} minutes, at most {max(seen):.0f}."
+        f"From {sizes[0]:.0f} to {sizes[-1]:.0f} MiB in {len(sizes)} minutes, "
+        f"at most {max(sizes):.0f}."
     )
 
 

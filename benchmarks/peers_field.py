@@ -181,7 +181,7 @@ def returns_of(problem: Problem, method: str, model: Any, seed: int) -> Any:
     """The discounted returns of fresh episodes."""
     import numpy as np
 
-    found = []
+    returns = []
     for part in range(EPISODES // PLAYED):
         env = make(problem, method, PLAYED)
         if "RiskReward" in method:
@@ -206,8 +206,8 @@ def returns_of(problem: Problem, method: str, model: Any, seed: int) -> Any:
             if not running.any():
                 break
         assert not running.any()
-        found.append(earned)
-    return np.concatenate(found)
+        returns.append(earned)
+    return np.concatenate(returns)
 
 
 # --- all of them --------------------------------------------------------------------------------

@@ -87,18 +87,18 @@ def discounted_returns(model: QRDQN, episodes: int, seed: int) -> np.ndarray:
     """Of fresh episodes, as many from each environment, without random actions."""
     env = make_vec_env("LunarLander-v3", n_envs=PLAYED, env_kwargs={"enable_wind": True}, seed=seed)
     earned, discount = np.zeros(PLAYED), np.ones(PLAYED)
-    found: list[list[float]] = [[] for _ in range(PLAYED)]
+    returns: list[list[float]] = [[] for _ in range(PLAYED)]
     observations = env.reset()
-    while min(map(len, found)) * PLAYED < episodes:
+    while min(map(len, returns)) * PLAYED < episodes:
         actions, _ = model.predict(observations, deterministic=True)
         observations, rewards, over, _ = env.step(actions)
         earned += discount * rewards
         discount *= GAMMA
         for i in np.flatnonzero(over):
-            found[i].append(float(earned[i]))
+            returns[i].append(float(earned[i]))
             earned[i], discount[i] = 0.0, 1.0
-    each = min(map(len, found))
-    return np.concatenate([own[:each] for own in found])[:episodes]
+    each = min(map(len, returns))
+    return np.concatenate([row[:each] for row in returns])[:episodes]
 
 
 def measures(returns: np.ndarray) -> dict[str, float]:

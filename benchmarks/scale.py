@@ -163,7 +163,7 @@ def _in_a_process(
     command = [sys.executable, __file__, "--process", which, "--chunks", str(chunks)]
     fresh = {name: value for name, value in os.environ.items() if name != CACHE}
     begin = time.perf_counter()
-    said = subprocess.run(
+    output = subprocess.run(
         [*command, *(["--tiny"] if tiny else [])],
         check=True,
         stdout=subprocess.PIPE,
@@ -172,7 +172,7 @@ def _in_a_process(
     ).stdout
     took = time.perf_counter() - begin
     row: Row = {"part": part, "engine": "threads", "preset": "default", "agents": agents}
-    row |= json.loads(said.splitlines()[-1])
+    row |= json.loads(output.splitlines()[-1])
     # What is left besides all outer steps, the first of which was not timed, is starting.
     row["compiling"] = round(took - row["seconds"] * (chunks + 1) / chunks, 3)
     print("  ".join(f"{name} {value}" for name, value in row.items()), flush=True)
@@ -197,7 +197,7 @@ def process(which: str, chunks: int, tiny: dict[str, Any]) -> None:
     each = [one.history[-1]["seconds"] - one.history[0]["seconds"] for one in agents]
     seconds, updates = sum(each) / min(cores(), len(agents)), chunks * settings.outer_interval
     (begin, idle), (end, busy) = marks[0], marks[-1]
-    found = {
+    figures = {
         "cores_busy": round((busy - idle) / (end - begin), 3),
         "quantiles": settings.quantiles,
         "environments": settings.num_envs,
@@ -208,20 +208,20 @@ def process(which: str, chunks: int, tiny: dict[str, Any]) -> None:
         "ms_per_update": round(1000 * seconds / len(agents) / updates, 4),
         "megabytes": round(_bytes(agents[0]) / 2**20, 2),
     }
-    print(json.dumps(found))
+    print(json.dumps(figures))
 
 
 def measure_memory(tiny: dict[str, Any]) -> list[Row]:
     """What the process of a single run holds at most: Python, JAX and what it compiles, too."""
     command = f"import scale; scale.process('1', 1, {tiny!r}); print(scale.most_memory())"
-    said = subprocess.run(
+    output = subprocess.run(
         [sys.executable, "-c", command],
         check=True,
         stdout=subprocess.PIPE,
         text=True,
         cwd=Path(__file__).parent,
     ).stdout
-    return [{"part": "memory", "process_megabytes": round(float(said.splitlines()[-1]))}]
+    return [{"part": "memory", "process_megabytes": round(float(output.splitlines()[-1]))}]
 
 
 def most_memory() -> float:
@@ -246,30 +246,30 @@ def full_updates() -> int:
 
 def summary(rows: list[Row], at_a_time: int) -> dict[str, float]:
     """The figures that the page quotes; only those that the rows allow."""
-    found: dict[str, float] = {}
+    figures: dict[str, float] = {}
     many = [row for row in rows if row["part"] == "agents" and row["engine"] == "threads"]
     if many:
         most = max(many, key=lambda row: int(row["agents"]))
-        found["ms_per_update"] = float(most["ms_per_update"])
-        found["megabytes"] = float(most["megabytes"])
-        found["minutes_per_run"] = found["ms_per_update"] * full_updates() / 60_000
-        found["core_hours_for_10000"] = 10_000 * found["minutes_per_run"] * at_a_time / 60
+        figures["ms_per_update"] = float(most["ms_per_update"])
+        figures["megabytes"] = float(most["megabytes"])
+        figures["minutes_per_run"] = figures["ms_per_update"] * full_updates() / 60_000
+        figures["core_hours_for_10000"] = 10_000 * figures["minutes_per_run"] * at_a_time / 60
     alone = [row for row in rows if row["part"] == "alone"]
     together = [row for row in rows if row["part"] == "together"]
     if alone and together:
-        one, count = together[0], int(together[0]["agents"])
+        many_together, count = together[0], int(together[0]["agents"])
         # As measured: short runs, in which starting and compiling weigh too much.
         each = statistics.fmean(float(row["seconds"]) for row in alone)
         starting = statistics.fmean(float(row["compiling"]) for row in alone)
-        both = float(one["seconds"]) + float(one["compiling"])
-        found["ratio_short"] = both / (count * (each + starting))
-        found["ratio_training"] = float(one["seconds"]) / (count * each)
+        both = float(many_together["seconds"]) + float(many_together["compiling"])
+        figures["ratio_short"] = both / (count * (each + starting))
+        figures["ratio_training"] = float(many_together["seconds"]) / (count * each)
         # For whole runs: every update as long as it was, starting and compiling once as measured.
-        stretch = full_updates() / float(one["updates"])
-        whole = float(one["seconds"]) * stretch + float(one["compiling"])
-        found["cores_busy_alone"] = statistics.fmean(float(row["cores_busy"]) for row in alone)
-        found["ratio_whole"] = whole / (count * (each * stretch + starting))
-    return found
+        stretch = full_updates() / float(many_together["updates"])
+        whole = float(many_together["seconds"]) * stretch + float(many_together["compiling"])
+        figures["cores_busy_alone"] = statistics.fmean(float(row["cores_busy"]) for row in alone)
+        figures["ratio_whole"] = whole / (count * (each * stretch + starting))
+    return figures
 
 
 def block(rows: list[Row], about: dict[str, Any]) -> str:
@@ -277,7 +277,7 @@ def block(rows: list[Row], about: dict[str, Any]) -> str:
     if not rows:
         return "Run it to fill in the table.\n"
     here = int(about["made_with"][-1]["cores"])
-    found = summary(rows, here)
+    figures = summary(rows, here)
     out = [f"Measured by `{about['command']}`, {here} cores, mean-reversion trading.\n"]
     names = {
         "agents": ("Time per agent against agents per program", "agents"),
@@ -285,46 +285,46 @@ def block(rows: list[Row], about: dict[str, Any]) -> str:
         "environments": ("Against environments, two agents, as many updates", "environments"),
     }
     for part, (title, column) in names.items():
-        own = [row for row in rows if row["part"] == part]
-        if not own:
+        chosen = [row for row in rows if row["part"] == part]
+        if not chosen:
             continue
         out.append(f"**{title}**\n")
         out.append(
             f"| {column} | engine | ms an update and agent | env steps/s | MB of a run's arrays |"
         )
         out.append("| --- | --- | --- | --- | --- |")
-        for row in own:
+        for row in chosen:
             speed = float(row["timesteps"]) * int(row["agents"]) / float(row["seconds"])
             out.append(
                 f"| {row[column]} | {row['engine']} | {float(row['ms_per_update']):.2f} | "
                 f"{speed:,.0f} | {float(row['megabytes']):.1f} |"
             )
         out.append("")
-    if "ratio_whole" in found:
+    if "ratio_whole" in figures:
         out.append(
             f"**35 agents (7 measures x 5 seeds).** `train_many` takes "
-            f"{found['ratio_whole']:.0%} of the time of 35 single runs, each in a process of its "
-            f"own, at full length ({found['ratio_short']:.0%} in the shortened runs that were "
+            f"{figures['ratio_whole']:.0%} of the time of 35 single runs, each in a process of its "
+            f"own, at full length ({figures['ratio_short']:.0%} in the shortened runs that were "
             "timed, where starting and compiling weigh more; "
-            f"{found['ratio_training']:.0%} of the training alone). A single run keeps "
-            f"{found['cores_busy_alone']:.1f} of the {here} cores busy by itself, which leaves "
+            f"{figures['ratio_training']:.0%} of the training alone). A single run keeps "
+            f"{figures['cores_busy_alone']:.1f} of the {here} cores busy by itself, which leaves "
             "little for others beside it: here the cores set the limit. What is saved beyond them "
             "is starting and compiling; a compilation cache saves most of that for single runs, "
             "too. More cores save more, for a single run has no use for them.\n"
         )
-    if "core_hours_for_10000" in found:
-        hours = found["core_hours_for_10000"]
+    if "core_hours_for_10000" in figures:
+        hours = figures["core_hours_for_10000"]
         out.append(
             f"**10,000 agents, on paper.** A whole run is {full_updates():,} updates, here "
-            f"{found['minutes_per_run']:.1f} minutes of this machine "
-            f"({found['ms_per_update']:.2f} ms an update and agent, {here} at a time). Agents "
+            f"{figures['minutes_per_run']:.1f} minutes of this machine "
+            f"({figures['ms_per_update']:.2f} ms an update and agent, {here} at a time). Agents "
             f"share nothing, so that is {hours:,.0f} core-hours in all, whatever they are spread "
             "over:\n"
         )
         out.append("| | cores | 10,000 agents | memory, a process to a core |")
         out.append("| --- | --- | --- | --- |")
         of_a_process = [row["process_megabytes"] for row in rows if row["part"] == "memory"]
-        each = max(map(float, of_a_process), default=found["megabytes"])
+        each = max(map(float, of_a_process), default=figures["megabytes"])
         for name, count in (
             ("this machine", here),
             ("a workstation", 32),
@@ -332,9 +332,9 @@ def block(rows: list[Row], about: dict[str, Any]) -> str:
             ("a cluster of a hundred", 3200),
         ):
             time_left = hours / count
-            said = f"{time_left / 24:.1f} days" if time_left > 48 else f"{time_left:.1f} hours"
+            duration = f"{time_left / 24:.1f} days" if time_left > 48 else f"{time_left:.1f} hours"
             memory = count * each / 1024
-            out.append(f"| {name} | {count:,} | {said} | {memory:.1f} GB |")
+            out.append(f"| {name} | {count:,} | {duration} | {memory:.1f} GB |")
         out.append(
             "\nThis takes a core elsewhere to be as fast as one here and memory bandwidth to keep "
             "up: measure a node before you believe it."
@@ -373,8 +373,8 @@ def main() -> None:
             "memory": (measure_memory, ("memory",)),
         }
         for name in [options.only] if options.only else PARTS:
-            run, own = parts[name]
-            kept = [row for row in read_rows(path) if row["part"] not in own]
+            run, names = parts[name]
+            kept = [row for row in read_rows(path) if row["part"] not in names]
             write_rows(path, [*kept, *run(tiny)])
             write_about(
                 about_path,

@@ -61,8 +61,8 @@ def peer(python: str, name: str, quantiles: int, threads: int, repeats: int) -> 
     command = [python, "benchmarks/peers.py", "--peer", name, "--json"]
     command += ["--quantiles", str(quantiles), "--threads", str(threads)]
     command += ["--repeats", str(repeats)]
-    said = subprocess.run(command, capture_output=True, text=True, check=True).stdout
-    return json.loads(said.splitlines()[-1])["median"]
+    output = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    return json.loads(output.splitlines()[-1])["median"]
 
 
 def main() -> None:
@@ -81,20 +81,20 @@ def main() -> None:
             for label, timed, repeats in (("N = 50", mine[name], 10), ("N = 200", large[name], 4)):
                 samples = [timed() for _ in range(repeats)]
                 times.setdefault(f"ours, {risk}, {label}", []).append(statistics.median(samples))
-            found = peer(options.python, name, 50, options.threads, 10)
-            times.setdefault(f"PyTorch, double sum, {risk}", []).append(found)
-        found = peer(options.python, "sb3", 50, options.threads, 10)
-        times.setdefault("sb3-contrib QRDQN", []).append(found)
+            seconds = peer(options.python, name, 50, options.threads, 10)
+            times.setdefault(f"PyTorch, double sum, {risk}", []).append(seconds)
+        seconds = peer(options.python, "sb3", 50, options.threads, 10)
+        times.setdefault("sb3-contrib QRDQN", []).append(seconds)
     middle = {name: statistics.median(samples) for name, samples in times.items()}
     print(f"One update (ms, median of {options.rounds} rounds)")
     for name, seconds in middle.items():
         print(f"  {name:40}{1e3 * seconds:10.2f}")
     print("Ratios")
     for risk in RISKS.values():
-        own = middle[f"ours, {risk}, N = 50"]
-        torch = middle[f"PyTorch, double sum, {risk}"] / own
-        sb3 = middle["sb3-contrib QRDQN"] / own
-        growth = middle[f"ours, {risk}, N = 200"] / own
+        ours_seconds = middle[f"ours, {risk}, N = 50"]
+        torch = middle[f"PyTorch, double sum, {risk}"] / ours_seconds
+        sb3 = middle["sb3-contrib QRDQN"] / ours_seconds
+        growth = middle[f"ours, {risk}, N = 200"] / ours_seconds
         print(f"  {risk:16} {torch:6.1f}x faster than PyTorch's double sum (floor 20x)")
         print(f"  {'':16} {sb3:6.1f}x faster than sb3-contrib's risk-neutral QRDQN (floor 3x)")
         print(f"  {'':16} {growth:6.1f}x the time for N = 200 instead of 50 (at most 5x)")

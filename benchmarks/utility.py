@@ -28,10 +28,10 @@ def double_sum(theta: jax.Array, s: jax.Array, c: jax.Array, knots: jax.Array, d
 def double_sum_mapped(theta, s, c, knots, drops):
     """The same, written for one action and mapped."""
 
-    def one(quantiles, s, c):
+    def score(quantiles, s, c):
         return jnp.mean(jnp.sum(drops * jnp.minimum(s + c * quantiles[:, None] - knots, 0.0), -1))
 
-    return jax.vmap(lambda rows, s, c: jax.vmap(lambda row: one(row, s, c))(rows))(theta, s, c)
+    return jax.vmap(lambda rows, s, c: jax.vmap(lambda row: score(row, s, c))(rows))(theta, s, c)
 
 
 def ours(theta, s, c, utility):

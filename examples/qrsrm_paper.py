@@ -129,8 +129,8 @@ def update(state: State, batch: Transition) -> State:
 
 def outer_step(state: State, risk: ds.AbstractSpectralRisk, x0: Array) -> State:
     """The closed form of h, from the return distribution of the start state."""
-    zero, one = jnp.zeros(()), jnp.ones(())
-    quantiles = jnp.sort(state.network(x0, zero, one), axis=-1)
+    zero, unit = jnp.zeros(()), jnp.ones(())
+    quantiles = jnp.sort(state.network(x0, zero, unit), axis=-1)
     values = quantiles @ jnp.asarray(risk.quantile_weights(QUANTILES), quantiles.dtype)
     return state._replace(h=risk.utility(quantiles[jnp.argmax(values)]))
 

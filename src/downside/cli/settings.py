@@ -129,7 +129,7 @@ def _short_defaults(kind: type[Settings], arguments: list[str], defaults: Settin
     preset = _flag(arguments, "--preset", "default")
     if kind is not GymnasiumSettings or agent is None or preset != "default":
         return defaults
-    return resolve(agent.algorithm_class, kind, preset, {}, seen=AN_EXAMPLE)
+    return resolve(agent.algorithm_class, kind, preset, {}, warm_up=AN_EXAMPLE)
 
 
 def _shown(name: str, defaults: Settings, short: Settings) -> str:

@@ -102,13 +102,13 @@ class Layout:
 
     def flatten(self, value: Any, rows: int, call: str) -> list[np.ndarray]:
         """The arrays of a batch, each with so many rows, or an error if it is built otherwise."""
-        found: dict[int, np.ndarray] = {}
-        self._collect(value, self._tree, found, rows, call)
-        return [found[i] for i in range(len(self.leaves))]
+        leaves: dict[int, np.ndarray] = {}
+        self._collect(value, self._tree, leaves, rows, call)
+        return [leaves[i] for i in range(len(self.leaves))]
 
-    def _collect(self, value: Any, tree: Any, found: dict, rows: int, call: str) -> None:
+    def _collect(self, value: Any, tree: Any, leaves: dict, rows: int, call: str) -> None:
         if isinstance(tree, int):
-            found[tree] = self.leaves[tree].check(value, rows, call)
+            leaves[tree] = self.leaves[tree].check(value, rows, call)
             return
         children = dict(_children(value)) if _is_container(value) else {}
         wanted = dict(_children(tree))
@@ -118,7 +118,7 @@ class Layout:
                 f"{list(children) if children else type(value).__name__}."
             )
         for key, child in wanted.items():
-            self._collect(children[key], child, found, rows, call)
+            self._collect(children[key], child, leaves, rows, call)
 
     def unflatten(self, arrays: list[np.ndarray]) -> Any:
         """The batch in the user's containers."""
@@ -132,8 +132,8 @@ class Layout:
     def arrays(self, tree: Any) -> list[Any]:
         """The leaves of the pytree, in our order."""
         order = jax.tree.leaves(self._tree)
-        found = dict(zip(order, self._structure.flatten_up_to(tree), strict=True))
-        return [found[i] for i in range(len(order))]
+        by_number = dict(zip(order, self._structure.flatten_up_to(tree), strict=True))
+        return [by_number[i] for i in range(len(order))]
 
 
 def _is_container(value: Any) -> bool:

@@ -51,13 +51,13 @@ def fault_in(call: str, error: BaseException) -> SimulatorError:
 def _user_frame(error: BaseException) -> traceback.FrameSummary | None:
     """The innermost frame in code that is neither ours nor a library's."""
     frames = traceback.extract_tb(error.__traceback__)
-    own = [
+    users = [
         frame
         for frame in frames
         if not frame.filename.startswith((_PACKAGE, *_LIBRARIES, "<"))
         and "site-packages" not in frame.filename
     ]
-    return (own or [None])[-1]
+    return (users or [None])[-1]
 
 
 def through_compiled_code(fault: BaseException) -> RuntimeError:

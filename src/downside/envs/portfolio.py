@@ -166,10 +166,10 @@ class Portfolio(AbstractJaxEnv[PortfolioState]):
     def growth(self, noise: Float[ArrayLike, " n"]) -> Float[Array, " n"]:
         """What a unit of each asset becomes in one period."""
         mixed = real_array(self.mixing) @ real_array(noise)
-        one = jnp.ones_like(mixed)
+        unit = jnp.ones_like(mixed)
         drifts = real_array(np.array(self.drifts))
         volatilities = real_array(np.array(self.volatilities))
-        return geometric_brownian(one, mixed, drift=drifts, sigma=volatilities, dt=self.dt)
+        return geometric_brownian(unit, mixed, drift=drifts, sigma=volatilities, dt=self.dt)
 
     def transition(
         self, state: PortfolioState, action: Action, noise: Float[ArrayLike, " n"]

@@ -239,13 +239,13 @@ class FiniteProblem(AbstractFiniteProblem):
         for earlier in range(time):
             mass = self._pass_on(earlier, mass, policy)
         level, discount = self._nodes.levels[time], self._mdp.gamma**time
-        found = []
+        reached = []
         for node in level.over + np.flatnonzero(mass[level.over :]):
             alone = np.zeros(mass.size)
             alone[node] = 1.0
             so_far = float(level.accumulated[node])
             whole = self._returns_from(time, alone, policy)
-            found.append(
+            reached.append(
                 LaterReturn(
                     probability=float(mass[node]),
                     state=int(level.states[node]),
@@ -255,7 +255,7 @@ class FiniteProblem(AbstractFiniteProblem):
                     returns=whole.affine(-so_far / discount, 1.0 / discount),
                 )
             )
-        return tuple(found)
+        return tuple(reached)
 
     def returns_after(
         self, policy: NodePolicy | Rule, time: int, state: int, accumulated: float
@@ -273,14 +273,14 @@ class FiniteProblem(AbstractFiniteProblem):
                 f"`state` must be one that can be reached at time {time}, got {state}."
             )
         so_far, discount = float(level.accumulated[node]), mdp.gamma**time
-        size, found = self._nodes.levels[time + 1].states.size, {}
+        size, by_action = self._nodes.levels[time + 1].states.size, {}
         for action in np.flatnonzero(mdp.action_mask[state]):
             children = level.children[node - level.over, self._arrivals.ways[state, action]]
             chances = mdp.probabilities[state, action]
             spread = np.bincount(children, weights=chances, minlength=size)
             whole = self._returns_from(time + 1, spread, policy)
-            found[int(action)] = whole.affine(-so_far / discount, 1.0 / discount)
-        return found
+            by_action[int(action)] = whole.affine(-so_far / discount, 1.0 / discount)
+        return by_action
 
     def node(self, time: int, state: int, accumulated: float) -> tuple[int, int, int]:
         """Time, state, and the number of the nearest node of the two."""

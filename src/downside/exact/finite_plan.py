@@ -66,13 +66,15 @@ def plan_finite(
     if problem is None:
         return _of_lattice(certify(mdp, risk, limits, progress=progress))
     base, tolerance = Lattice(mdp, 1.0), Refinement(mdp, limits).tolerance
-    found = search(problem, risk, enough=tolerance, seconds=0.5 * limits.seconds, progress=progress)
-    returns = problem.returns(found.solution.policy)
+    result = search(
+        problem, risk, enough=tolerance, seconds=0.5 * limits.seconds, progress=progress
+    )
+    returns = problem.returns(result.solution.policy)
     value = float(risk(returns.values, returns.probabilities)) - problem.return_error
     upper = base.best_mean
-    if found.upper is not None:
-        upper = min(upper, found.upper + problem.return_error)
-    policy, utility, start, note = found.solution.policy, found.utility, found.start, ""
+    if result.upper is not None:
+        upper = min(upper, result.upper + problem.return_error)
+    policy, utility, start, note = result.solution.policy, result.utility, result.start, ""
     if upper - value > tolerance:  # the search could not close the bounds, a lattice may
         rough = certify(mdp, risk, limits, progress=progress, achieved=value)
         upper = min(upper, rough.upper)
@@ -84,8 +86,8 @@ def plan_finite(
         upper=max(upper, value),
         utility=utility,
         start=start,
-        alternation=found.alternation.value,
-        trace=found.trace,
+        alternation=result.alternation.value,
+        trace=result.trace,
         note=note,
     )
 

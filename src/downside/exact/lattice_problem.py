@@ -154,5 +154,5 @@ class LatticeProblem(AbstractFiniteProblem):
         return total
 
     def _choice(self, policy: LatticePolicy | Rule) -> Choice:
-        own = isinstance(policy, LatticePolicy) and policy.lattice is self._lattice
-        return policy.actions if own else asked(policy, self._lattice)  # pyright: ignore
+        native = isinstance(policy, LatticePolicy) and policy.lattice is self._lattice
+        return policy.actions if native else asked(policy, self._lattice)  # pyright: ignore

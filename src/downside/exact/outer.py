@@ -239,16 +239,16 @@ def _search_line(run: _Search, low: float, high: float, solves: int) -> None:
         return run.solve(run.risk.utility_at(np.array([knot])), "golden section").value
 
     inner = [right - _GOLDEN * (right - left), left + _GOLDEN * (right - left)]
-    found = [value(knot) for knot in inner]
+    values = [value(knot) for knot in inner]
     while right - left > 5e-4 * (high - low):
-        if found[0] >= found[1]:
+        if values[0] >= values[1]:
             right = inner[1]
             inner = [right - _GOLDEN * (right - left), inner[0]]
-            found = [value(inner[0]), found[0]]
+            values = [value(inner[0]), values[0]]
         else:
             left = inner[0]
             inner = [inner[1], left + _GOLDEN * (right - left)]
-            found = [found[1], value(inner[1])]
+            values = [values[1], value(inner[1])]
 
 
 def _search_starts(run: _Search, neutral: Distribution, rounds: int, tolerance: float) -> None:

@@ -230,8 +230,8 @@ def solve(
 
         def report(start: str, value: float) -> None:
             done.append(value)
-            said = f"{risk}: {len(done)} inner problems, best J {max(done):.4f} ({start})"
-            bar.update(task, description=said)
+            description = f"{risk}: {len(done)} inner problems, best J {max(done):.4f} ({start})"
+            bar.update(task, description=description)
 
         if isinstance(core, FiniteMDP):
             result = plan_finite(core, risk, limits, report)
@@ -254,18 +254,18 @@ def solve(
         solvable = env if core is None else core
         problem = as_problem(solvable, gamma=discount, refine=refine, seed=seed)
         coarse = problem.coarse()
-        found = search(coarse, risk, progress=report)
+        rough = search(coarse, risk, progress=report)
         for _ in range(_MOST_WIDENINGS):
-            if coarse.covers(found.solution.policy):
+            if coarse.covers(rough.solution.policy):
                 break
             problem = problem.widened()
             coarse = problem.coarse()
-            found = search(coarse, risk, progress=report)
-        solution, utility, start = found.solution, found.utility, found.start
-        alternation = found.alternation.value
+            rough = search(coarse, risk, progress=report)
+        solution, utility, start = rough.solution, rough.utility, rough.start
+        alternation = rough.alternation.value
         if coarse is not problem:
             bar.update(task, description=f"{risk}: the best utilities at full resolution")
-            final = polish(problem, risk, (found.alternation, Round(start, 0.0, utility)))
+            final = polish(problem, risk, (rough.alternation, Round(start, 0.0, utility)))
             alternation = final.trace[0].value
             solution, utility, start = final.solution, final.utility, final.start
         bar.update(task, description=f"{risk}: {episodes:,} fresh episodes")
@@ -282,7 +282,7 @@ def solve(
         policy=solution.policy,
         start=start,
         alternation=alternation,
-        trace=found.trace,
+        trace=rough.trace,
     )
 
 

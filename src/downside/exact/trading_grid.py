@@ -126,12 +126,12 @@ class TradingPolicy(eqx.Module):
 
 def price_grid(env: MeanReversion, refine: float) -> Float[np.ndarray, " P"]:
     """How far from the expected price the price is likely to go, with 0 in the middle."""
-    one, all_of_them = (
+    of_period, of_maturity = (
         ornstein_uhlenbeck_deviation(kappa=env.kappa, sigma=env.sigma, dt=time)
         for time in (env.dt, env.maturity)
     )
-    spacing = one / (3.0 * refine)
-    steps = math.ceil(_REACH * all_of_them / spacing)
+    spacing = of_period / (3.0 * refine)
+    steps = math.ceil(_REACH * of_maturity / spacing)
     return spacing * np.arange(-steps, steps + 1)
 
 

@@ -108,10 +108,10 @@ def make_grid(spacing: float = 0.125) -> Grid:
         blocked = walls[None] | WALLS[halfway[0], halfway[1]]
         lands = np.where(blocked, np.arange(len(free))[:, None], number)
         lands_in = cells[free][lands.ravel()].reshape(*lands.shape, 2)
-        seen = (lands_in == GUARDED).all(-1)
-        seen |= (halfway[0] == GUARDED[0]) & (halfway[1] == GUARDED[1])
+        guarded = (lands_in == GUARDED).all(-1)
+        guarded |= (halfway[0] == GUARDED[0]) & (halfway[1] == GUARDED[1])
         both = []
-        for mask in (~seen, seen):
+        for mask in (~guarded, guarded):
             matrix = np.zeros((len(free), len(free)), np.float32)
             rows, columns = np.nonzero(mask & (chance > 1e-7))
             np.add.at(matrix, (rows, lands[rows, columns]), chance[rows, columns])

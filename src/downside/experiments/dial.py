@@ -215,11 +215,11 @@ def _show(rows: list[Row]) -> bool:
                 float(row["value"]) for row in select(mine, measure=measure, method="optimum")
             ]
             for method in ("dial", "dedicated", "band"):
-                found = select(mine, measure=measure, method=method)
-                values = [float(row["value"]) for row in found]
+                selected = select(mine, measure=measure, method=method)
+                values = [float(row["value"]) for row in selected]
                 cells.append("/".join(f"{value:.4f}" for value in values) or "-")
                 if method == "dial" and optimum:
-                    errors = [float(row["standard_error"]) for row in found]
+                    errors = [float(row["standard_error"]) for row in selected]
                     over = (
                         v - optimum[0] > 4 * e + 5e-3 for v, e in zip(values, errors, strict=True)
                     )

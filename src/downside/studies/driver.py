@@ -181,7 +181,7 @@ def _stopped(study: Study, storage: Path) -> str:
     )
 
 
-def _kept(folder: Path) -> str:
+def _resume_hint(folder: Path) -> str:
     steps = saved_steps(folder)
     where = f"its checkpoint after {steps:,} steps" if steps else "the beginning"
     return f"The same command goes on from {where}."
@@ -278,7 +278,7 @@ class _Driver:
             self.failed(
                 run,
                 f"It took longer than `timeout`, {self.timeout:g} seconds, and was ended. "
-                f"{_kept(self.storage / run.name)}",
+                f"{_resume_hint(self.storage / run.name)}",
             )
         elif report.outcome == "failed":
             self.failed(run, report.error)

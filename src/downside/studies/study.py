@@ -142,7 +142,7 @@ class _Agent:
 
 class _Reader:
     def __init__(self, table: Mapping[str, Any], problems: Problems, text: str):
-        self._seen: dict[str, WarmUp | None] = {}
+        self._warm_ups: dict[str, WarmUp | None] = {}
         self.table, self.problems, self.text = table, problems, text
 
     def read(self) -> Study:
@@ -435,14 +435,14 @@ class _Reader:
         if not settings.adapt:
             return settings
         place = json.dumps([env.id, dict(env.parameters)], sort_keys=True, default=str)
-        if place not in self._seen:
-            self._seen[place] = _warm_up(env, settings)
+        if place not in self._warm_ups:
+            self._warm_ups[place] = _warm_up(env, settings)
         return resolve(
             algorithm,
             GymnasiumSettings,
             agent.preset,
             agent.changes,
-            seen=self._seen[place],
+            warm_up=self._warm_ups[place],
             total_timesteps=agent.changes.get("total_timesteps") or steps,
         )
 

@@ -98,16 +98,20 @@ _SLOW_CHANGES: Mapping[str, Any] = {
 
 
 def short_defaults(
-    seen: WarmUp, given: Mapping[str, Any], total_timesteps: int | None
+    warm_up: WarmUp, given: Mapping[str, Any], total_timesteps: int | None
 ) -> dict[str, Any]:
     """The defaults for short episodes.
 
     Arguments:
-        seen: what the warm-up shows.
+        warm_up: what the warm-up shows.
         given: the settings that stay as they are.
         total_timesteps: the length of the run, if that is given.
     """
-    defaults = {**SHORT, **(_SLOW_CHANGES if seen.is_slow else {}), "anchor": not seen.terminated}
+    defaults = {
+        **SHORT,
+        **(_SLOW_CHANGES if warm_up.is_slow else {}),
+        "anchor": not warm_up.terminated,
+    }
     if given.get("critic") == "quantiles":
         defaults["total_timesteps"] = min(defaults["total_timesteps"], _QUANTILE_TIMESTEPS)
     if "buffer_size" in given:  # which must hold a step of all of them
@@ -137,7 +141,7 @@ def changed(before: Settings, after: Settings) -> dict[str, tuple[Any, Any]]:
     return {name: pair for name, pair in pairs.items() if pair[0] != pair[1]}
 
 
-def sentence(seen: WarmUp, changes: Mapping[str, tuple[Any, Any]]) -> str:
+def sentence(warm_up: WarmUp, changes: Mapping[str, tuple[Any, Any]]) -> str:
     """What was adapted and why, in one line."""
     listed = ", ".join(f"{name}={after}" for name, (_, after) in changes.items())
-    return f"Defaults for short episodes ({seen}): {listed}."
+    return f"Defaults for short episodes ({warm_up}): {listed}."

@@ -204,7 +204,7 @@ class Agent:
         if not adaptable or self.adapted or driver.state is not None:
             return
         assert isinstance(backend, GymBackend)
-        seen = backend.warm_up(settings, jax.random.key(self.seed))
+        warm_up = backend.warm_up(settings, jax.random.key(self.seed))
         env, env_kwargs, changes, network = self._given
         self.settings = resolve(
             self.algorithm_class,
@@ -213,12 +213,12 @@ class Agent:
             changes,
             _count(env),
             network,
-            seen,
+            warm_up,
             total_timesteps,
         )
         self.adapted = changed(settings, self.settings)
         if self.adapted:
-            self._adaptation = sentence(seen, self.adapted)
+            self._adaptation = sentence(warm_up, self.adapted)
             backend.adapter.close()
             self._driver = self._make_driver(type(backend).make(env, env_kwargs, self.settings))
 

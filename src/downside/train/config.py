@@ -125,7 +125,7 @@ def resolve(
     changes: Mapping[str, Any],
     num_envs: int | None = None,
     network: Any = None,
-    seen: WarmUp | None = None,
+    warm_up: WarmUp | None = None,
     total_timesteps: int | None = None,
 ) -> Settings:
     """The settings of a preset with some changes, checked.
@@ -137,7 +137,7 @@ def resolve(
         changes: what the user passes, by our names or by stable-baselines3's.
         num_envs: how many environments there are, if that is given.
         network: a network of the user's own.
-        seen: what the warm-up shows, once it has been played.
+        warm_up: what the warm-up shows, once it has been played.
         total_timesteps: the length of the run, if that is given.
     """
     if preset not in PRESETS:
@@ -163,8 +163,8 @@ def resolve(
         fixed["num_envs"] = num_envs
     defaults = _defaults(algorithm, kind, preset, {**changes, **fixed}, is_module)
     given = translate(sampled_schedule(changes), {**_counts(kind, defaults), **fixed})
-    if seen is not None and seen.is_short and not given.get("cnn"):
-        short = short_defaults(seen, {**given, **fixed}, total_timesteps)
+    if warm_up is not None and warm_up.is_short and not given.get("cnn"):
+        short = short_defaults(warm_up, {**given, **fixed}, total_timesteps)
         if is_module:  # made for as many numbers as the environment shows so far
             del short["history_length"]
         defaults = {**defaults, **short}

@@ -63,14 +63,14 @@ def turned(agent: "Agent", risk: AbstractSpectralRisk | str) -> "Agent":
     best, driver = agent._best, copy.copy(agent._driver)
     assert isinstance(driver.algorithm, AbstractDialAlgorithm)
     driver.algorithm = algorithm = driver.algorithm.at(member.risk)
-    found = agent.targets.get(str(risk))
-    if found is None:
+    chosen = agent.targets.get(str(risk))
+    if chosen is None:
         learner = driver.planned().learner(algorithm)
-        found = agent.targets[str(risk)] = find_target(learner, best, driver.backend, risk)
+        chosen = agent.targets[str(risk)] = find_target(learner, best, driver.backend, risk)
     policy = BestPolicy(
         best.networks,
-        algorithm.standing(best.outer, found.target),
-        jnp.asarray(found.value, best.value.dtype),
+        algorithm.standing(best.outer, chosen.target),
+        jnp.asarray(chosen.value, best.value.dtype),
     )
     driver.state = eqx.tree_at(lambda state: state.best, driver.state, policy)
     driver.history = list(driver.history)
@@ -92,9 +92,9 @@ def find_target(
         returns = backend.simulate_returns(learner, policy, episodes, _SEED)
         return float(np.asarray(risk(returns)))
 
-    found = FoundTarget(centre, -np.inf)
+    highest = FoundTarget(centre, -np.inf)
     for step in _STEPS:
-        centre, width = found.target, step * spread
+        centre, width = highest.target, step * spread
         values: dict[int, float] = {}
         low, high = -_REACH, _REACH
         while len(values) < _MOST_TARGETS:
@@ -103,8 +103,8 @@ def find_target(
                     values[place] = value(centre + place * width)
             best_value = max(values.values())
             top = min((p for p in values if values[p] == best_value), key=abs)
-            found = FoundTarget(centre + top * width, best_value)
+            highest = FoundTarget(centre + top * width, best_value)
             if low < top < high:
                 break
             low, high = min(low, top - 1), max(high, top + 1)
-    return found
+    return highest

@@ -66,8 +66,8 @@ class Experience:
     @classmethod
     def row_size(cls, observation_size: int, num_actions: int, dtype: Any) -> int:
         """The bytes of a transition."""
-        one = cls(observation_size, num_actions, 1, dtype).replay
-        return sum(leaf.nbytes for leaf in jax.tree.leaves((one.storage, one.successor)))
+        single = cls(observation_size, num_actions, 1, dtype).replay
+        return sum(leaf.nbytes for leaf in jax.tree.leaves((single.storage, single.successor)))
 
     def arrays(self) -> dict[str, Any]:
         """All arrays, as a pytree."""

@@ -420,7 +420,7 @@ def _cumulative(graph: Graph, equation: Any, arguments: list[Value]) -> Value:
     return graph.add("CumSum", arguments[0], np.array(axis, np.int64), reverse=int(reverse))
 
 
-def _one(equation: Any) -> np.ndarray:
+def _unit(equation: Any) -> np.ndarray:
     return np.ones((), _out(equation).dtype)
 
 
@@ -461,8 +461,8 @@ _WRITERS: Mapping[str, Writer] = {
     "ne": lambda g, _, a: g.add("Not", g.add("Equal", *a)),
     "square": lambda g, _, a: g.add("Mul", a[0], a[0]),
     "rsqrt": lambda g, _, a: g.add("Reciprocal", g.add("Sqrt", *a)),
-    "log1p": lambda g, e, a: g.add("Log", g.add("Add", a[0], _one(e))),
-    "expm1": lambda g, e, a: g.add("Sub", g.add("Exp", *a), _one(e)),
+    "log1p": lambda g, e, a: g.add("Log", g.add("Add", a[0], _unit(e))),
+    "expm1": lambda g, e, a: g.add("Sub", g.add("Exp", *a), _unit(e)),
     "exp2": lambda g, e, a: g.add("Pow", np.array(2, _out(e).dtype), a[0]),
     "rem": lambda g, _, a: g.add("Mod", *a, fmod=1),
 }

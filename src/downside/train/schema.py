@@ -108,7 +108,7 @@ def plain(deepest: int, most: int) -> Check:
 
     def check(value: Any, place: str) -> None:
         parts = [(value, 0)]
-        for seen in range(most + 1):
+        for count in range(most + 1):
             if not parts:
                 return
             part, depth = parts.pop()
@@ -121,7 +121,7 @@ def plain(deepest: int, most: int) -> Check:
                 text(10_000)(part, place)
             elif part is not None and not isinstance(part, bool):
                 number(part, place)
-            if seen + len(parts) > most:
+            if count + len(parts) > most:
                 break
         raise SchemaError(f"`{place}` must have at most {most:,} parts")
 

@@ -42,7 +42,7 @@ class RayEngine(AbstractEngine):
     def __init__(
         self, *, address: str | None, workers: int | None, cpus_per_cell: int, gpus_per_cell: float
     ):
-        self._ray = ray = _import(own=address is None)
+        self._ray = ray = _import(starting=address is None)
         self._owned = not ray.is_initialized()
         if self._owned:
             _begin(ray, address)
@@ -131,8 +131,8 @@ class RayEngine(AbstractEngine):
             self._ray.shutdown()
 
 
-def _import(*, own: bool) -> Any:
-    for name, value in _OWN_CLUSTER.items() if own else ():
+def _import(*, starting: bool) -> Any:
+    for name, value in _OWN_CLUSTER.items() if starting else ():
         os.environ.setdefault(name, value)
     try:
         import ray
