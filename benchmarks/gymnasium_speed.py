@@ -19,7 +19,7 @@ import numpy as np
 from gymnasium.vector import AutoresetMode
 
 import downside as ds
-from downside.envs.rollout import VectorRollout
+from downside.envs.gym_rollout import VectorRollout
 from downside.envs.vector_adapter import VectorEnvAdapter
 from downside.train.gym_program import greedy_actions
 

@@ -21,7 +21,7 @@ import gymnasium as gym
 import numpy as np
 
 import downside as ds
-from downside.envs.rollout import VectorRollout, in_turns
+from downside.envs.gym_rollout import VectorRollout, in_turns
 from downside.envs.vector_adapter import VectorEnvAdapter
 
 RISK = ds.parse("0.5*mean + 0.5*cvar(0.2)")

@@ -22,7 +22,8 @@ from downside.envs import (
     TradingState,
 )
 from downside.envs.actions import clip
-from downside.envs.rollout import VectorRollout, play, play_episodes, simulate
+from downside.envs.gym_rollout import VectorRollout, play_episodes
+from downside.envs.rollout import play, simulate
 from downside.envs.vector_adapter import VectorEnvAdapter
 from downside.evaluation import evaluate_policy
 

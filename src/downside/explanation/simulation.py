@@ -14,7 +14,8 @@ from jaxtyping import Array, Float, Int, Key
 
 from downside._random import stream
 from downside.envs import AbstractJaxEnv, GymnasiumEnv, Memory
-from downside.envs.rollout import AugmentedPolicy, Now, rollout, simulate
+from downside.envs.gym_rollout import Now
+from downside.envs.rollout import AugmentedPolicy, rollout, simulate
 from downside.explanation.names import names_of
 from downside.explanation.sources import JAX_COPIES, AbstractSource
 from downside.explanation.trajectory import (

@@ -16,7 +16,8 @@ from jaxtyping import Array, Bool, Float, Int, Key
 from downside._random import stream
 from downside.envs import AbstractJaxEnv, Memory
 from downside.envs.actions import clip
-from downside.envs.rollout import AugmentedPolicy, Now, play_episodes, unroll
+from downside.envs.gym_rollout import Now, play_episodes
+from downside.envs.rollout import AugmentedPolicy, unroll
 
 MAX_STEPS = 5_000
 """Steps after which an episode is cut."""

@@ -23,8 +23,8 @@ from downside.agents.learner import next_spread, return_scale
 from downside.agents.networks import MakeTrunk, input_spread
 from downside.agents.settings import GymnasiumSettings
 from downside.envs.flatten import is_bytes
+from downside.envs.gym_rollout import VectorRollout
 from downside.envs.memory_env import initial_memory
-from downside.envs.rollout import VectorRollout
 from downside.envs.vector_adapter import EnvironmentFaultError, VectorEnvAdapter
 from downside.train.adapting import WarmUp
 from downside.train.advice import advise

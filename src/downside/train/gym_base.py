@@ -12,8 +12,8 @@ from downside.agents.learner import AbstractLearner
 from downside.agents.settings import Settings
 from downside.envs import AbstractJaxEnv, PastAware
 from downside.envs.flatten import flat_space, flatten_any
+from downside.envs.gym_rollout import VectorRollout, in_turns
 from downside.envs.memory_env import append_to_box
-from downside.envs.rollout import VectorRollout, in_turns
 from downside.envs.vector_adapter import VectorEnvAdapter
 from downside.train.gym_program import greedy_actions
 from downside.train.state import BestPolicy

@@ -17,7 +17,7 @@ from downside.agents.learner import AbstractLearner
 from downside.agents.quantile_learner import LearnerState, QuantileLearner
 from downside.agents.settings import GymnasiumSettings
 from downside.envs import Memory
-from downside.envs.rollout import VectorRollout
+from downside.envs.gym_rollout import VectorRollout
 from downside.ops import masked
 from downside.train.outer import learned_outer, start_keys, start_value
 from downside.train.replay import Observed, Transition, branch_of

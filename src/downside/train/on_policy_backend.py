@@ -26,8 +26,8 @@ from downside.envs import (
     Simulator,
     SimulatorVectorEnv,
 )
+from downside.envs.gym_rollout import VectorRollout
 from downside.envs.memory_env import initial_memory
-from downside.envs.rollout import VectorRollout
 from downside.envs.vector_adapter import VectorEnvAdapter
 from downside.train import on_policy_fit
 from downside.train.gym_base import AbstractGymBackend

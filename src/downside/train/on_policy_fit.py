@@ -18,7 +18,7 @@ from downside.agents.acsrm import ActorCriticLearner, LivedUtility
 from downside.agents.networks import Network
 from downside.agents.policy_head import PolicyHead
 from downside.envs import Memory
-from downside.envs.rollout import VectorRollout
+from downside.envs.gym_rollout import VectorRollout
 
 _MOST_STEPS = 200_000
 """Steps that are played at most."""
