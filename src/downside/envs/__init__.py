@@ -9,7 +9,6 @@ from downside.envs.cliff_walk import CliffWalk, GridState, Tables
 from downside.envs.core import AbstractJaxEnv, Step, StepResult
 from downside.envs.faults import EnvironmentFaultError, SimulatorError
 from downside.envs.finite_problems import (
-    AbstractTabulated,
     BettingGame,
     DualCounterexample,
     GamblersRuin,
@@ -38,6 +37,7 @@ from downside.envs.risk_reward import RiskReward, RiskRewardCallback, VectorRisk
 from downside.envs.simulator import Simulator, SimulatorState
 from downside.envs.simulator_vector_env import SimulatorVectorEnv
 from downside.envs.tabular import Tabular, TabularState
+from downside.envs.tabulated import AbstractTabulated
 from downside.envs.vector_wrappers import (
     VectorMemoryAware,
     VectorReturnAware,

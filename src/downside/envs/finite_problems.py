@@ -1,104 +1,12 @@
 """Finite decision problems of the literature, built from parameters."""
 
-import abc
-import functools
 import math
-from typing import Any
 
-import gymnasium as gym
 import numpy as np
-from jax.typing import ArrayLike
-from jaxtyping import Array, Bool, Float, Int, Key
 
 from downside.envs._parameters import check_real, check_whole, real, whole
-from downside.envs.core import AbstractJaxEnv, StepResult
-from downside.envs.tabular import Tabular, TabularState
-
-
-class _Tables:
-    """Outcomes, added one by one."""
-
-    def __init__(self, states: int, actions: int):
-        self.states, self.actions = states, actions
-        self.rows: dict[tuple[int, int], list[tuple[float, int, float]]] = {}
-
-    def add(self, state: int, action: int, probability: float, leads_to: int, reward: float):
-        if probability > 0.0:
-            self.rows.setdefault((state, action), []).append((probability, leads_to, reward))
-
-    def tabular(self, *, start: Any, horizon: int, terminal: Any = None) -> Tabular:
-        most = max(len(outcomes) for outcomes in self.rows.values())
-        columns = np.zeros((3, self.states, self.actions, most))
-        for pair, outcomes in self.rows.items():
-            columns[:, pair[0], pair[1], : len(outcomes)] = np.array(outcomes).T
-        chances, leads_to, rewards = columns
-        return Tabular(
-            chances,
-            rewards,
-            terminal,
-            start,
-            horizon=horizon,
-            action_mask=chances.sum(axis=2) > 0,
-            next_states=leads_to.astype(int),
-        )
-
-
-class AbstractTabulated(AbstractJaxEnv[TabularState]):
-    """A finite problem whose tables follow from its parameters.
-
-    Observations are those of `Tabular`: one number for each state, and the fraction of time. The
-    planner knows the tables: `ds.solve` has the optimum that agents can be held against.
-    """
-
-    @abc.abstractmethod
-    def build_tables(self) -> Tabular:
-        """The problem by its tables, built anew."""
-
-    @property
-    def tables(self) -> Tabular:
-        """The problem by its tables."""
-        return _tables_of(self)
-
-    @property
-    def num_actions(self) -> int:
-        """The number of actions."""
-        return self.tables.num_actions
-
-    @property
-    def observation_space(self) -> gym.spaces.Box:
-        """One number per state, and the fraction of time."""
-        return self.tables.observation_space
-
-    def initial_state(self, key: Key[Array, ""]) -> TabularState:
-        """A state drawn from the starting distribution, at time 0."""
-        return self.tables.initial_state(key)
-
-    def sample_noise(self, key: Key[Array, ""]) -> Float[Array, ""]:
-        """A uniform variable in [0, 1)."""
-        return self.tables.sample_noise(key)
-
-    def sample_noises(self, key: Key[Array, ""], count: int) -> Float[Array, " n"]:
-        """Uniform variables, one from each of `count` ranges of equal width."""
-        return self.tables.sample_noises(key, count)
-
-    def action_mask(self, state: TabularState) -> Bool[Array, " A"]:
-        """The actions that are allowed; where the episode is over, all of them."""
-        return self.tables.action_mask(state)
-
-    def transition(
-        self, state: TabularState, action: Int[ArrayLike, ""], noise: Float[ArrayLike, ""]
-    ) -> StepResult:
-        """The outcome that the noise picks."""
-        return self.tables.transition(state, action, noise)
-
-    def observe(self, state: TabularState) -> Float[Array, " d"]:
-        """The state as a one-hot vector, and the fraction of time."""
-        return self.tables.observe(state)
-
-
-@functools.lru_cache(maxsize=32)
-def _tables_of(env: AbstractTabulated) -> Tabular:
-    return env.build_tables()
+from downside.envs.tabular import Tabular
+from downside.envs.tabulated import AbstractTabulated, TableBuilder
 
 
 def _check_most(name: str, value: int, most: int, remedy: str) -> None:
@@ -160,7 +68,7 @@ class MachineReplacement(AbstractTabulated):
 
     def build_tables(self) -> Tabular:
         """Levels of wear, from new to broken."""
-        tables, last = _Tables(self.levels, 2), self.levels - 1
+        tables, last = TableBuilder(self.levels, 2), self.levels - 1
         for level in range(self.levels):
             costs = self.failure_cost if level == last else 0.0
             costs = self.risky_cost if level == last - 1 else costs
@@ -216,7 +124,7 @@ class GamblersRuin(AbstractTabulated):
 
     def build_tables(self) -> Tabular:
         """Capitals from 0 to the goal."""
-        tables = _Tables(self.goal + 1, self.goal + 1)
+        tables = TableBuilder(self.goal + 1, self.goal + 1)
         for capital in range(1, self.goal):
             tables.add(capital, 0, 1.0, capital, 0.0)
             for bet in range(1, min(capital, self.goal - capital) + 1):
@@ -282,7 +190,7 @@ class Inventory(AbstractTabulated):
 
     def build_tables(self) -> Tabular:
         """Stocks from 0 to the capacity."""
-        tables = _Tables(self.capacity + 1, self.max_order + 1)
+        tables = TableBuilder(self.capacity + 1, self.max_order + 1)
         wanted = np.arange(self.capacity)
         logs = wanted * math.log(self.demand) - np.array([math.lgamma(k + 1.0) for k in wanted])
         chances = np.exp(logs - self.demand)
@@ -351,7 +259,7 @@ class RiverSwim(AbstractTabulated):
 
     def build_tables(self) -> Tabular:
         """Places from the lowest to the highest."""
-        tables, last = _Tables(self.length, 2), self.length - 1
+        tables, last = TableBuilder(self.length, 2), self.length - 1
         for place in range(self.length):
             low, high = max(place - 1, 0), min(place + 1, last)
             tables.add(place, 0, 1.0, low, self.small_reward if place == 0 else 0.0)
@@ -415,7 +323,7 @@ class BettingGame(AbstractTabulated):
 
     def build_tables(self) -> Tabular:
         """Capitals from 0 to the limit."""
-        tables = _Tables(self.limit + 1, 9)
+        tables = TableBuilder(self.limit + 1, 9)
         for capital in range(self.limit + 1):
             for share in range(9):
                 bet = min(capital * share // 8, self.limit - capital)
@@ -466,7 +374,7 @@ class DualCounterexample(AbstractTabulated):
 
     def build_tables(self) -> Tabular:
         """Two states."""
-        tables = _Tables(2, 3)
+        tables = TableBuilder(2, 3)
         for chance, pays in ((0.25, -300.0), (0.75, 300.0)):
             tables.add(0, 0, chance, 0, pays)
         tables.add(0, 1, 1.0, 0, 0.0)

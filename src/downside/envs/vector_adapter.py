@@ -10,6 +10,15 @@ import numpy as np
 from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
 from jaxtyping import Bool, Float, Shaped
 
+from downside.envs.checked_env import (
+    OLD_STYLE_REMEDY,
+    SEVERAL_REWARDS,
+    CheckedEnv,
+    RepeatableEnv,
+    env_maker,
+    shown,
+    spread_seeds,
+)
 from downside.envs.env_spec import EnvSpec
 from downside.envs.faults import EnvironmentFaultError
 from downside.envs.flatten import flat_space, flatten, flatten_batch, is_bytes
@@ -57,12 +66,12 @@ class VectorEnvAdapter:
         self.name, self._id, self.parameters = str(spec), spec.id, dict(spec.parameters)
         self._owned, self._repeatable = isinstance(env, str), repeatable
         if isinstance(env, str):
-            kind = _Repeatable if repeatable else _Checked
-            self.env: VectorEnv = _vector([_maker(kind, env, self.parameters)] * num_envs)
+            kind = RepeatableEnv if repeatable else CheckedEnv
+            self.env: VectorEnv = _vector([env_maker(kind, env, self.parameters)] * num_envs)
         elif isinstance(env, VectorEnv):
             self.env = env
         else:
-            self.env = _vector([lambda: _Checked(env)])
+            self.env = _vector([lambda: CheckedEnv(env)])
         self.num_envs = self.env.num_envs
         self.mode = autoreset_mode(self.env)
         self.action_space = space = self.env.single_action_space
@@ -96,7 +105,7 @@ class VectorEnvAdapter:
         """Begins new episodes everywhere."""
         self.resets += 1
         # By themselves environments get seed, seed + 1, ...: those of other evaluations, too.
-        seeds = _spread(seed, self.num_envs) if self._repeatable else seed
+        seeds = spread_seeds(seed, self.num_envs) if self._repeatable else seed
         observations, infos = self._call("reset", self.env.reset, seed=seeds)
         self._resetting = np.zeros(self.num_envs, bool)
         flat, masks = self._flat(observations, "reset"), self._masks(infos)
@@ -153,7 +162,7 @@ class VectorEnvAdapter:
         if isinstance(self.env, SyncVectorEnv):
             for i in np.flatnonzero(which):
                 env = self.env.envs[i]
-                if isinstance(env, _Checked):
+                if isinstance(env, CheckedEnv):
                     env.cut = True
 
     def make_env(self, render_mode: str | None = None) -> gym.Env | None:
@@ -214,9 +223,9 @@ class VectorEnvAdapter:
         except Exception as error:
             remedy = _REMEDY
             if any(sign in str(error) for sign in _SIGNS_OF_OLD_STYLE):
-                remedy = f"It may be written for an older API: {_OLD_STYLE}"
+                remedy = f"It may be written for an older API: {OLD_STYLE_REMEDY}"
             elif "setting an array element with a sequence" in str(error):
-                remedy = f"Its reward may be several numbers. {_SEVERAL}"
+                remedy = f"Its reward may be several numbers. {SEVERAL_REWARDS}"
             raise EnvironmentFaultError(
                 f"{self.name} raised {type(error).__name__} in `{what}`: {str(error).rstrip('.')}. "
                 f"{remedy}"
@@ -262,10 +271,10 @@ class VectorEnvAdapter:
         array = np.asarray(rewards)
         if array.dtype.kind not in "biuf" or array.shape != (self.num_envs,):
             several = array.dtype.kind in "biuf" and array.shape[:1] == (self.num_envs,)
-            more = f" {_SEVERAL}" if several and array.ndim > 1 else ""
+            more = f" {SEVERAL_REWARDS}" if several and array.ndim > 1 else ""
             raise EnvironmentFaultError(
                 f"{self.name} must return a number as reward of each step, got "
-                f"{_shown(rewards)}.{more}"
+                f"{shown(rewards)}.{more}"
             )
         return array.astype(np.float64)
 
@@ -329,7 +338,6 @@ class VectorEnvAdapter:
         self._finite(after, "last observation", "step")
 
 
-_NUMBERS = (int, float, np.number, np.bool_)
 _REMEDY = "Mend the environment; in Python `agent.resume()` then goes on."
 _SIGNS_OF_OLD_STYLE = (
     "values to unpack",
@@ -338,19 +346,6 @@ _SIGNS_OF_OLD_STYLE = (
     "unexpected keyword argument 'options'",
 )
 """What errors say where `reset` or `step` returns or takes what it did before Gymnasium."""
-_OLD_STYLE = (
-    "return what Gymnasium's API asks for, or wrap it: the package shimmy has wrappers for older "
-    "environments."
-)
-_SEVERAL = (
-    "An agent optimises the risk of one return: weigh the rewards in a wrapper, such as "
-    "`mo_gymnasium.wrappers.LinearReward(env, weight=weights)` or a `gymnasium.RewardWrapper`."
-)
-
-
-def _shown(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= 120 else f"{text[:120]}..."
 
 
 def _choices(space: gym.Space) -> tuple[int, ...]:
@@ -375,135 +370,6 @@ def _bounds(space: gym.Space) -> tuple[np.ndarray, np.ndarray] | None:
     both = np.isfinite(low) & np.isfinite(high)
     width = np.where(both, high, 1.0) - np.where(both, low, 0.0)
     return low - 2.0 * width, high + 2.0 * width
-
-
-def _has_places(space: gym.Space, observation: Any) -> bool:
-    """Whether discrete parts of an observation are in range: others have no place in one-hot."""
-    if isinstance(space, gym.spaces.Discrete):
-        return bool(space.contains(observation))
-    if isinstance(space, gym.spaces.Dict) and isinstance(observation, Mapping):
-        return all(_has_places(part, observation[name]) for name, part in space.spaces.items())
-    if isinstance(space, gym.spaces.Tuple) and isinstance(observation, tuple | list):
-        return all(map(_has_places, space.spaces, observation))
-    if isinstance(space, gym.spaces.MultiDiscrete):
-        return bool(space.contains(np.asarray(observation, space.dtype)))
-    return True
-
-
-class _Checked(gym.Wrapper):
-    """Sees to it that the observations are what the space says, before they are batched, where a
-    wrong type would be cast in silence; and ends episodes when it is told to."""
-
-    def __init__(self, env: gym.Env):
-        super().__init__(env)
-        space = env.observation_space
-        flat_space(space)  # an error that says what to do, before the environments are made one
-        # Asked at every step, and slow to find through all the wrappers.
-        self._space = space
-        self._box = space if isinstance(space, gym.spaces.Box) else None
-        self.cut = False
-        """Whether the next step is the last one of the episode."""
-
-    def reset(self, **arguments: Any) -> tuple[Any, dict[str, Any]]:
-        """As inside."""
-        self.cut = False
-        answer = self.env.reset(**arguments)
-        pair = isinstance(answer, tuple | list) and len(answer) == 2
-        if not pair or not isinstance(answer[1], Mapping):
-            raise EnvironmentFaultError(
-                f"{self.env} must return (observation, info) from `reset`, got "
-                f"{_shown(answer)}. That is how environments were written before Gymnasium; "
-                f"{_OLD_STYLE}"
-            )
-        observation, info = answer
-        return self._check(observation, "reset"), info
-
-    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
-        """As inside."""
-        answer = self.env.step(action)
-        several = isinstance(answer, tuple | list)
-        if not several or len(answer) != 5:
-            many = f"{len(answer)} values" if several else _shown(answer)
-            raise EnvironmentFaultError(
-                f"{self.env} must return (observation, reward, terminated, truncated, info) from "
-                f"`step`, got {many}. Environments written before Gymnasium return (observation, "
-                f"reward, done, info); {_OLD_STYLE}"
-            )
-        observation, reward, terminated, truncated, info = answer
-        if not isinstance(reward, _NUMBERS):
-            reward = self._number(reward)
-        return self._check(observation, "step"), reward, terminated, truncated or self.cut, info
-
-    def _number(self, reward: Any) -> Any:
-        """A reward that is no plain number: an array of one, or an error."""
-        try:
-            array = np.asarray(reward)
-        except ValueError:  # lists of different lengths
-            array = np.asarray(None)
-        if array.dtype.kind not in "biuf":
-            raise EnvironmentFaultError(
-                f"{self.env} must return a number as reward of each step, got {_shown(reward)}, "
-                f"of type {type(reward).__name__}. Turn it into a number in the environment, or "
-                "with `gymnasium.wrappers.TransformReward`."
-            )
-        if array.size != 1:
-            raise EnvironmentFaultError(
-                f"{self.env} must return one number as reward of each step, got {array.size}: "
-                f"{_shown(reward)}. {_SEVERAL}"
-            )
-        return array.item()
-
-    def _check(self, observation: Any, what: str) -> Any:
-        space = self._box
-        if space is not None:
-            got = np.asarray(observation)
-            if got.shape == space.shape and got.dtype == space.dtype:
-                return observation
-            if got.shape != space.shape or not np.can_cast(got.dtype, space.dtype, "same_kind"):
-                raise EnvironmentFaultError(
-                    f"{self.env} returned an observation from `{what}` of shape {got.shape} and "
-                    f"type {got.dtype}, but its space is {space.shape}, {space.dtype}."
-                )
-        elif not _has_places(self._space, observation):
-            raise EnvironmentFaultError(
-                f"{self.env} returned an observation from `{what}` that is not one of "
-                f"{self._space}, got {observation!r}."
-            )
-        return observation
-
-
-class _Repeatable(_Checked):
-    """Begins every episode with a seed of its own, not where the one before left the generator:
-    what happens in an episode then does not depend on what was done in earlier ones."""
-
-    def __init__(self, env: gym.Env):
-        super().__init__(env)
-        self._root, self._episode = 0, 0
-
-    def reset(self, *, seed: int | None = None, **arguments: Any) -> tuple[Any, dict[str, Any]]:
-        """With a seed the first of several episodes; without, the next of them."""
-        self._root, self._episode = (self._root, self._episode + 1) if seed is None else (seed, 0)
-        return super().reset(seed=_spread((self._root, self._episode), 1)[0], **arguments)
-
-
-def _spread(seed: int | tuple[int, ...] | None, count: int) -> list[int]:
-    """So many seeds that have nothing in common with those of other numbers."""
-    return [int(word >> 1) for word in np.random.SeedSequence(seed).generate_state(count)]
-
-
-def _maker(kind: type[_Checked], env_id: str, parameters: Mapping[str, Any]) -> Any:
-    """Makes an environment as often as it is called; what it warns of is said the first time."""
-    warned = False
-
-    def make() -> gym.Env:
-        nonlocal warned
-        with warnings.catch_warnings():
-            if warned:
-                warnings.simplefilter("ignore")
-            warned = True
-            return kind(gym.make(env_id, **parameters))
-
-    return make
 
 
 def _vector(makers: list[Any]) -> VectorEnv:
