@@ -19,7 +19,8 @@ from downside.agents.quantile_learner import QuantileLearner
 from downside.envs import Memory
 from downside.envs.memory import append_memory
 from downside.ops import greedy, masked
-from downside.train.onnx_graph import ROWS, ExportError, Graph, Value, write
+from downside.train.onnx_graph import ROWS, ExportError, Graph, Value
+from downside.train.onnx_writing import write
 from downside.train.policy import Policy
 
 if TYPE_CHECKING:

@@ -6,13 +6,10 @@ docs/research-notes/choices-and-speed.md). On an accelerator they are one batch,
 Where there are several devices each takes its share: agents need nothing of each other.
 """
 
-import contextlib
 import functools
 import math
-import queue
 import threading
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor, as_completed
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import equinox as eqx
@@ -29,6 +26,7 @@ from downside.envs.faults import named_faults, ready
 from downside.risk import AbstractSpectralRisk
 from downside.train.agent import Agent
 from downside.train.config import check_timesteps
+from downside.train.devices import Compiling, share, used_devices
 from downside.train.driver import Clock, DivergenceError, is_finite
 from downside.train.family import QRSRM
 from downside.train.jax_backend import AbstractJaxBackend
@@ -184,64 +182,7 @@ def _not_in_jax(spec: EnvSpec) -> ValueError:
     )
 
 
-# --- devices ----------------------------------------------------------------------------------
-
-Job = Callable[[Any, threading.Event], None]
-"""Takes its device, and looks now and then whether it is to stop."""
-
-
-def _devices() -> list[Any]:
-    """The devices that take part."""
-    chosen = jax.config.jax_default_device  # pyright: ignore[reportAttributeAccessIssue]
-    return jax.local_devices() if chosen is None else [chosen]
-
-
-def _share(jobs: Iterable[Job], workers: int) -> None:
-    """Does so many jobs at a time, each on a device that as few others as possible use."""
-    devices, stop = _devices(), threading.Event()
-    free = queue.SimpleQueue()
-    for number in range(workers):
-        free.put(devices[number % len(devices)])
-
-    def work(job: Job) -> None:
-        device = free.get()
-        alone = len(devices) == 1  # nothing to say, and what is compiled is that of other calls
-        try:
-            with contextlib.nullcontext() if alone else jax.default_device(device):
-                job(device, stop)
-        finally:
-            free.put(device)
-
-    with ThreadPoolExecutor(workers) as pool:
-        waiting = [pool.submit(work, job) for job in jobs]
-        try:
-            for future in as_completed(waiting):
-                future.result()
-        finally:  # an error or Ctrl-C in one of them ends them all, after their present step
-            stop.set()
-            pool.shutdown(wait=False, cancel_futures=True)
-
-
 # --- an agent to a core -----------------------------------------------------------------------
-
-
-class Compiling:
-    """Whoever needs a program first compiles it, alone; those who wait for it find it compiled."""
-
-    def __init__(self) -> None:
-        self._locks: dict[Hashable, threading.Lock] = {}
-        self._compiled: set[Hashable] = set()
-
-    @contextlib.contextmanager
-    def first(self, program: Hashable) -> Iterator[None]:
-        """Around the first use of a program in a thread; later threads are not held up."""
-        if program not in self._compiled:
-            with self._locks.setdefault(program, threading.Lock()):
-                if program not in self._compiled:
-                    yield
-                    self._compiled.add(program)
-                    return
-        yield
 
 
 def _train_in_threads(
@@ -282,8 +223,8 @@ def _train_in_threads(
         if not stop.is_set():
             finished(agent)
 
-    at_a_time = cores() if jax.default_backend() == "cpu" else len(_devices())
-    _share([functools.partial(train, i) for i in range(len(agents))], together or at_a_time)
+    at_a_time = cores() if jax.default_backend() == "cpu" else len(used_devices())
+    share([functools.partial(train, i) for i in range(len(agents))], together or at_a_time)
     return diverged
 
 
@@ -309,7 +250,7 @@ def _train_in_batches(
     finished: Callable[[Agent], None],
 ) -> set[int]:
     """Trains the agents; gives the numbers of those that diverged."""
-    first, devices = agents[0], len(_devices())
+    first, devices = agents[0], len(used_devices())
     spec = first._driver.new_spec(check_timesteps(total_timesteps, first.settings))
     levels = max(_levels(agent) for agent in agents)
     size = min(together or _group_size(first, spec, len(agents)), math.ceil(len(agents) / devices))
@@ -331,7 +272,7 @@ def _train_in_batches(
             if i not in bad:
                 finished(agent)
 
-    _share([functools.partial(train, begin) for begin in done], devices)
+    share([functools.partial(train, begin) for begin in done], devices)
     return diverged
 
 
