@@ -23,25 +23,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import jax
-
 from downside._files import write_text
-from downside._names import did_you_mean
-from downside.agents import (
-    AbstractAlgorithm,
-    GymnasiumSettings,
-    OnPolicySettings,
-    PathwiseSettings,
-    Settings,
-    SimulatorSettings,
-)
-from downside.envs import make_jax
-from downside.risk import parse
+from downside.studies.agent_settings import SettingsOfAgents
+from downside.studies.agent_tables import AgentEntry, read_agents, read_risks
 from downside.studies.environments import Environment, read_environment
-from downside.studies.problems import KeyPath, Problems, StudyError, named_in
+from downside.studies.problems import KeyPath, Problems, StudyError
 from downside.studies.spec import RunSpec, import_name
-from downside.train.adapting import WarmUp
-from downside.train.config import PRESETS, checked, resolve
 from downside.train.gym_backend import GymBackend
 from downside.train.jax_backend import JaxBackend
 from downside.train.loading import agents_by_name
@@ -49,20 +36,12 @@ from downside.train.loading import agents_by_name
 _STUDY = ("name", "risks", "seeds", "total_timesteps", "episodes", "measures", "callback")
 _MEASURES = ("mean", "cvar(0.2)")
 """Measures of every run, if the study has none."""
-_SETTINGS: Mapping[str, type[Settings]] = {
-    field.name: kind
-    for kind in (OnPolicySettings, PathwiseSettings, SimulatorSettings, GymnasiumSettings)
-    for field in dataclasses.fields(kind)
-}
-"""All settings, each with a class that has it."""
 _MAX_BYTES = 4 * 2**20
 """Bytes of a study's file."""
 _LARGEST = 2**62
 _MAX_SEEDS = 1_000_000
 _MAX_DEPTH = 20
 """How deep its tables and lists may be nested."""
-_MAX_WARMUP_SECONDS = 10.0
-"""Time for the look at an environment that is not written in JAX, from which defaults follow."""
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]*")
 
 
@@ -129,20 +108,8 @@ def _wrong_number(value: Any, path: KeyPath) -> KeyPath | None:
     return next((found for k, v in pairs if (found := _wrong_number(v, (*path, k)))), None)
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class _Agent:
-    """One combination of an agent's settings, without the environment."""
-
-    name: str
-    preset: str
-    changes: Mapping[str, Any]
-    risks: tuple[str, ...]
-    path: KeyPath
-
-
 class _Reader:
     def __init__(self, table: Mapping[str, Any], problems: Problems, text: str):
-        self._warm_ups: dict[str, WarmUp | None] = {}
         self.table, self.problems, self.text = table, problems, text
 
     def read(self) -> Study:
@@ -171,8 +138,11 @@ class _Reader:
         seeds = self.seeds(study.get("seeds", 1))
         steps = self.whole_number(study, "total_timesteps", least=1)
         episodes = self.whole_number(study, "episodes", least=2)
-        measures = self.risks(study.get("measures", list(_MEASURES)), ("study", "measures"))
-        shared = self.risks(study["risks"], ("study", "risks")) if "risks" in study else None
+        measures, shared = _MEASURES, None
+        if "measures" in study:
+            measures = read_risks(study["measures"], ("study", "measures"), self.problems)
+        if "risks" in study:
+            shared = read_risks(study["risks"], ("study", "risks"), self.problems)
         callback = self.callback(study.get("callback"))
         environments = [
             environment
@@ -183,7 +153,7 @@ class _Reader:
         agents = [
             agent
             for path, table in self.tables("agents")
-            for agent in self.agents(table, path, shared)
+            for agent in read_agents(table, path, shared, self.problems)
         ]
         runs = self.runs(environments, agents, seeds, steps, episodes, callback)
         self.problems.check()
@@ -227,20 +197,6 @@ class _Reader:
         )
         return ()
 
-    def risks(self, value: Any, path: KeyPath) -> tuple[str, ...]:
-        """Measures in their canonical spelling."""
-        texts = [value] if isinstance(value, str) else value
-        if not isinstance(texts, Sequence) or not texts:
-            self.problems.add(path, f'`{path[-1]}` must be measures, e.g. ["mean"]; got {value}.')
-            return ()
-        risks = []
-        for i, text in enumerate(texts):
-            try:
-                risks.append(str(parse(text)))
-            except (TypeError, ValueError) as error:
-                self.problems.add(path if isinstance(value, str) else (*path, i), error)
-        return tuple(dict.fromkeys(risks))
-
     def callback(self, value: Any) -> str | None:
         if value is None:
             return None
@@ -251,101 +207,21 @@ class _Reader:
             self.problems.add(("study", "callback"), f"{value!r} cannot be imported: {text}.")
         return str(value)
 
-    # --- agents -------------------------------------------------------------------------------
-
-    def agents(
-        self, table: Mapping[str, Any], path: KeyPath, shared: tuple[str, ...] | None
-    ) -> list[_Agent]:
-        """Every combination of the settings in one table."""
-        before = len(self.problems)
-        known = agents_by_name()
-        name = table.get("name")
-        if not isinstance(name, str) or name not in known:
-            choices = ", ".join(known)
-            hint = did_you_mean(str(name), known)
-            if isinstance(name, list):
-                hint = " For several agents write [[agents]] several times."
-            self.problems.add(
-                (*path, "name"),
-                f"`name` must be one of {choices}, got {name!r}.{hint}"
-                if "name" in table
-                else f"An agent needs a `name`: one of {choices}.",
-            )
-            name = None
-        self.problems.check_keys(table, path, ("name", "preset", "risks", *_SETTINGS), "An agent")
-        swept = {
-            key: self.values(key, value, (*path, key), _owner(name, key))
-            for key, value in table.items()
-            if key in ("preset", *_SETTINGS)
-        }
-        risks = self.agent_risks(name, table, path, shared)
-        if len(self.problems) > before or name is None:
-            return []
-        agents = []
-        for chosen in itertools.product(*swept.values()):
-            changes = dict(zip(swept, chosen, strict=True))
-            preset = changes.pop("preset", "default")
-            agents.append(_Agent(name=name, preset=preset, changes=changes, risks=risks, path=path))
-        return agents
-
-    def values(self, name: str, given: Any, path: KeyPath, kind: type[Settings]) -> list[Any]:
-        """The values of a setting that `kind` has, each checked alone."""
-        is_swept = isinstance(given, list)
-        if name == "hidden_sizes":  # a list itself: a list of lists is swept
-            is_swept = is_swept and any(isinstance(value, list) for value in given)
-        values = given if is_swept else [given]
-        if not values:
-            self.problems.add(path, f"`{name}` has no values. Leave it out, or name some.")
-        valid = []
-        for i, value in enumerate(values):
-            try:
-                if name == "preset" and (not isinstance(value, str) or value not in PRESETS):
-                    choices = ", ".join(PRESETS)
-                    raise ValueError(f"`preset` must be one of {choices}, got {value!r}.")
-                valid.append(value if name == "preset" else checked(kind, name, value))
-            except ValueError as error:
-                self.problems.add((*path, i) if is_swept else path, error)
-        return valid
-
-    def agent_risks(
-        self,
-        name: str | None,
-        table: Mapping[str, Any],
-        path: KeyPath,
-        shared: tuple[str, ...] | None,
-    ) -> tuple[str, ...]:
-        """The measures of an agent: its own, those of the study, or the mean for QR-DQN."""
-        if "risks" in table:
-            risks, where = self.risks(table["risks"], (*path, "risks")), (*path, "risks")
-        elif name == "qrdqn":
-            return ("mean",)
-        elif shared is None:
-            self.problems.add(path, "There are no `risks`, neither here nor in [study].")
-            return ()
-        else:
-            risks, where = shared, (*path, "name")
-        for risk in risks if name is not None else ():
-            try:
-                agents_by_name()[str(name)].algorithm_class.check(parse(risk))
-            except ValueError as error:
-                hint = "" if "risks" in table else " Or give this agent its own `risks`."
-                self.problems.add(where, f"{error}{hint}")
-        return risks
-
     # --- the grid -----------------------------------------------------------------------------
 
     def runs(
         self,
         environments: Sequence[Environment],
-        agents: Sequence[_Agent],
+        agents: Sequence[AgentEntry],
         seeds: Sequence[int],
         steps: int | None,
         episodes: int | None,
         callback: str | None,
     ) -> tuple[RunSpec, ...]:
         runs: dict[str, RunSpec] = {}
+        settings_of = SettingsOfAgents(self.problems)
         for env, agent in itertools.product(environments, agents):
-            settings = self.settings(env, agent, steps)
+            settings = settings_of.of(env, agent, steps)
             if settings is None:
                 continue
             # An agent's `updates` count more than the steps that the study has for all agents.
@@ -386,92 +262,9 @@ class _Reader:
             )
         return [env._replace(discrete=True) for env in environments]
 
-    def settings(self, env: Environment, agent: _Agent, steps: int | None) -> Settings | None:
-        """All settings of an agent in an environment; None if they do not go together."""
-        kind = agents_by_name()[agent.name]
-        try:
-            if not env.in_jax:
-                if kind.gym_backend is None:
-                    raise ValueError(
-                        f"{kind.algorithm_class.name} learns only in environments written in JAX, "
-                        f"got {env.id}. Put it into a study of its own."
-                    )
-                if not env.discrete and kind.gym_backend is GymBackend:
-                    raise ValueError(
-                        f"{kind.algorithm_class.name} needs discrete actions, and {env.id} has "
-                        "others. Use acsrm there, or put it into a study of its own."
-                    )
-                if kind.gym_backend is not GymBackend:
-                    kinds = kind.gym_backend.settings_class
-                    return resolve(kind.algorithm_class, kinds, agent.preset, agent.changes)
-                return self._adapted(env, kind.algorithm_class, agent, steps)
-            backend, core = kind.jax_backend, make_jax(env.id, **env.parameters)
-            if backend is None:
-                raise ValueError(
-                    f"{kind.algorithm_class.name} learns from lived episodes, and a study trains "
-                    f"agents in {env.id} together, in a compiled program. Use another agent, or "
-                    "train it with `downside train`."
-                )
-            settings = resolve(
-                kind.algorithm_class, backend.settings_class, agent.preset, agent.changes
-            )
-            assert core is not None
-            return backend(core).complete(settings, core)
-        except (TypeError, ValueError) as error:
-            name = named_in(error, agent.changes)
-            self.problems.add(agent.path if name is None else (*agent.path, name), error)
-            return None
-
-    def _adapted(
-        self,
-        env: Environment,
-        algorithm: type[AbstractAlgorithm],
-        agent: _Agent,
-        steps: int | None,
-    ) -> Settings:
-        """The settings with the defaults that follow from the environment's warm-up."""
-        settings = resolve(algorithm, GymnasiumSettings, agent.preset, agent.changes)
-        assert isinstance(settings, GymnasiumSettings)
-        if not settings.adapt:
-            return settings
-        place = json.dumps([env.id, dict(env.parameters)], sort_keys=True, default=str)
-        if place not in self._warm_ups:
-            self._warm_ups[place] = _warm_up(env, settings)
-        return resolve(
-            algorithm,
-            GymnasiumSettings,
-            agent.preset,
-            agent.changes,
-            warm_up=self._warm_ups[place],
-            total_timesteps=agent.changes.get("total_timesteps") or steps,
-        )
-
-
-def _warm_up(env: Environment, settings: GymnasiumSettings) -> WarmUp | None:
-    """What random play shows; None where it fails, which the run will report."""
-    try:
-        backend = GymBackend.make(env.id, env.parameters, settings)
-        try:
-            return backend.warm_up(settings, jax.random.key(0), _MAX_WARMUP_SECONDS)
-        finally:
-            backend.adapter.close()
-    except Exception:  # an environment may raise anything
-        return None
-
 
 def _backend(in_jax: bool) -> type[JaxBackend] | type[GymBackend]:
     return JaxBackend if in_jax else GymBackend
-
-
-def _owner(agent: str | None, setting: str) -> type[Settings]:
-    """The settings class that says which values an agent's setting may have."""
-    known = agents_by_name()
-    backends = (known[agent].gym_backend, known[agent].jax_backend) if agent in known else ()
-    if None in backends:
-        (kind,) = (backend.settings_class for backend in backends if backend is not None)
-        if setting in {field.name for field in dataclasses.fields(kind)}:
-            return kind
-    return _SETTINGS.get(setting, Settings)
 
 
 def _is_whole(value: Any) -> bool:

@@ -1,0 +1,101 @@
+"""The settings that agents of a study have in its environments."""
+
+import json
+
+import jax
+
+from downside.agents import AbstractAlgorithm, GymnasiumSettings, Settings
+from downside.envs import make_jax
+from downside.studies.agent_tables import AgentEntry
+from downside.studies.environments import Environment
+from downside.studies.problems import Problems, named_in
+from downside.train.adapting import WarmUp
+from downside.train.config import resolve
+from downside.train.gym_backend import GymBackend
+from downside.train.loading import agents_by_name
+
+_MAX_WARMUP_SECONDS = 10.0
+"""Time for the look at an environment that is not written in JAX, from which defaults follow."""
+
+
+class SettingsOfAgents:
+    """The settings of agents in environments; what does not go together is added to `problems`.
+
+    An environment whose warm-up decides the defaults is looked at once.
+    """
+
+    def __init__(self, problems: Problems):
+        self._warm_ups: dict[str, WarmUp | None] = {}
+        self._problems = problems
+
+    def of(self, env: Environment, agent: AgentEntry, steps: int | None) -> Settings | None:
+        """All settings of an agent in an environment; None if they do not go together."""
+        kind = agents_by_name()[agent.name]
+        try:
+            if not env.in_jax:
+                if kind.gym_backend is None:
+                    raise ValueError(
+                        f"{kind.algorithm_class.name} learns only in environments written in JAX, "
+                        f"got {env.id}. Put it into a study of its own."
+                    )
+                if not env.discrete and kind.gym_backend is GymBackend:
+                    raise ValueError(
+                        f"{kind.algorithm_class.name} needs discrete actions, and {env.id} has "
+                        "others. Use acsrm there, or put it into a study of its own."
+                    )
+                if kind.gym_backend is not GymBackend:
+                    kinds = kind.gym_backend.settings_class
+                    return resolve(kind.algorithm_class, kinds, agent.preset, agent.changes)
+                return self._adapted(env, kind.algorithm_class, agent, steps)
+            backend, core = kind.jax_backend, make_jax(env.id, **env.parameters)
+            if backend is None:
+                raise ValueError(
+                    f"{kind.algorithm_class.name} learns from lived episodes, and a study trains "
+                    f"agents in {env.id} together, in a compiled program. Use another agent, or "
+                    "train it with `downside train`."
+                )
+            settings = resolve(
+                kind.algorithm_class, backend.settings_class, agent.preset, agent.changes
+            )
+            assert core is not None
+            return backend(core).complete(settings, core)
+        except (TypeError, ValueError) as error:
+            name = named_in(error, agent.changes)
+            self._problems.add(agent.path if name is None else (*agent.path, name), error)
+            return None
+
+    def _adapted(
+        self,
+        env: Environment,
+        algorithm: type[AbstractAlgorithm],
+        agent: AgentEntry,
+        steps: int | None,
+    ) -> Settings:
+        """The settings with the defaults that follow from the environment's warm-up."""
+        settings = resolve(algorithm, GymnasiumSettings, agent.preset, agent.changes)
+        assert isinstance(settings, GymnasiumSettings)
+        if not settings.adapt:
+            return settings
+        place = json.dumps([env.id, dict(env.parameters)], sort_keys=True, default=str)
+        if place not in self._warm_ups:
+            self._warm_ups[place] = _warm_up(env, settings)
+        return resolve(
+            algorithm,
+            GymnasiumSettings,
+            agent.preset,
+            agent.changes,
+            warm_up=self._warm_ups[place],
+            total_timesteps=agent.changes.get("total_timesteps") or steps,
+        )
+
+
+def _warm_up(env: Environment, settings: GymnasiumSettings) -> WarmUp | None:
+    """What random play shows; None where it fails, which the run will report."""
+    try:
+        backend = GymBackend.make(env.id, env.parameters, settings)
+        try:
+            return backend.warm_up(settings, jax.random.key(0), _MAX_WARMUP_SECONDS)
+        finally:
+            backend.adapter.close()
+    except Exception:  # an environment may raise anything
+        return None
