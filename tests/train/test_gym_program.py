@@ -10,7 +10,8 @@ import pytest
 
 import downside as ds
 from downside.envs import Memory
-from downside.train.gym_program import greedy_actions, outer_step
+from downside.train.gym_outer import moved_and_kept
+from downside.train.gym_program import greedy_actions
 
 from .tiny import SMALL, experience_of, state_of
 from .toys import Counter, Noisy
@@ -49,7 +50,7 @@ def kept_of(windows, **changes):
             state.learner.networks,
         )
         state = eqx.tree_at(lambda s: s.best, state, best)
-        _, best, value, _ = outer_step(
+        _, best, value, _ = moved_and_kept(
             driver.planned(), driver.algorithm, state, networks, starts, window, yes, yes
         )
         assert float(value) == pytest.approx(float(window.mean()), abs=1e-6)

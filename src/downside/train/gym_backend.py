@@ -19,8 +19,8 @@ from jaxtyping import Array, Bool, Int, Key
 from downside._memory import check_fits
 from downside._random import stream
 from downside.agents.algorithm import AbstractAlgorithm
-from downside.agents.learner import next_spread, return_scale
-from downside.agents.networks import MakeTrunk, input_spread
+from downside.agents.learner import return_scale
+from downside.agents.networks import MakeTrunk
 from downside.agents.settings import GymnasiumSettings
 from downside.envs.flatten import is_bytes
 from downside.envs.gym_rollout import VectorRollout
@@ -28,23 +28,20 @@ from downside.envs.memory_env import initial_memory
 from downside.envs.vector_adapter import EnvironmentFaultError, VectorEnvAdapter
 from downside.train.adapting import WarmUp
 from downside.train.advice import advise
-from downside.train.config import WINDOW
 from downside.train.gym_base import AbstractGymBackend
-from downside.train.gym_program import Round, choose_now, fit_quantiles, outer_step
+from downside.train.gym_outer import outer_step
+from downside.train.gym_program import Round, choose_now, fit_quantiles
 from downside.train.gym_state import (
     Average,
     Experience,
     GymState,
     Streams,
-    averaged,
     episode_seed,
     explored,
-    inputs_of,
     normalisation_of,
     random_legal,
     without_values,
 )
-from downside.train.outer import RESCALE_UNTIL, rescaled
 from downside.train.replay import Observed, Ring, Transition
 from downside.train.state import FIT_CHUNK, BestPolicy, TrainSpec
 
@@ -69,8 +66,8 @@ class GymBackend(AbstractGymBackend):
         self._rollout: VectorRollout | None = None
         self._round: tuple[Any, Round] | None = None
         self._warm = False
-        self._seconds_per_step = 0.0
         """Whether the warm-up has been played and nothing since."""
+        self._seconds_per_step = 0.0
 
     @classmethod
     def make(
@@ -238,7 +235,7 @@ class GymBackend(AbstractGymBackend):
             lambda s: (s.learner, s.rounds), state, (compiled.learner_state(learner), rounds)
         )
         loss = float(np.mean(jax.device_get(losses)))
-        return self._outer_step(spec, algorithm, state, loss, ended_before)
+        return outer_step(spec, algorithm, state, experience, rollout, loss, ended_before)
 
     def _draw_greedy(
         self, settings: GymnasiumSettings, streams: Streams, step: int
@@ -305,83 +302,6 @@ class GymBackend(AbstractGymBackend):
         if late.any():
             chance = streams.generator("cut", step).random(len(late))
             self.adapter.cut(late & (chance < 1.0 - settings.gamma))
-
-    def _outer_step(
-        self,
-        spec: TrainSpec,
-        algorithm: AbstractAlgorithm,
-        state: GymState,
-        loss: float,
-        ended_before: int,
-    ) -> tuple[GymState, dict[str, float]]:
-        """Judges the policy by the last episodes, and moves the outer variable.
-
-        Where many episodes end between two outer steps, those before the last one (the first
-        `ended_before`) are of another policy, and do not count.
-        """
-        settings, experience, rollout = spec.gymnasium, self.experience, self._rollout
-        assert experience is not None
-        assert rollout is not None
-        progress = int(state.rounds) / spec.rounds
-        recent = int(experience.episodes.added) - ended_before
-        episodes = experience.episodes.latest(max(WINDOW, recent))
-        some_ended = len(episodes) > 0
-        if not some_ended:  # in another environment than before: what was earned so far
-            episodes = np.stack([rollout.memory.accumulated, rollout.rewards, rollout.lengths], -1)
-        returns, rewards, lengths = episodes.T
-        # As many numbers whatever the number of episodes: what is compiled has one size.
-        count = settings.outer_episodes
-        ranks = (np.arange(count) + 0.5) / count
-        window = np.quantile(returns, ranks, method="inverted_cdf").astype(np.float32)
-        # While actions are still mostly random, returns say little about the policy.
-        enough = some_ended and len(returns) >= min(WINDOW, count)
-        judged = enough and progress > settings.exploration_fraction
-        average, to_keep = averaged(state, progress, settings)
-        due = progress >= settings.risk_neutral_fraction
-        outer, best, value, predicted = outer_step(
-            spec,
-            algorithm,
-            state,
-            to_keep,
-            experience.first_observations(),
-            jnp.asarray(window),
-            jnp.asarray(due),
-            jnp.asarray(judged),
-        )
-        rescales = spec.has_critic and settings.normalise and not settings.cnn
-        if rescales and due and progress <= RESCALE_UNTIL:
-            latest = experience.replay.latest(spec.timesteps_per_chunk)
-            inputs = inputs_of(algorithm, state.outer, latest.state.observation, latest.memory)
-            state = rescaled(state, jnp.asarray(input_spread(inputs)), jnp.asarray(True))
-        state = eqx.tree_at(
-            lambda s: (s.outer, s.best, s.average, s.has_outer, s.spread),
-            state,
-            (
-                outer,
-                best,
-                average,
-                state.has_outer | due,
-                next_spread(state.spread, jnp.asarray(window)) if some_ended else state.spread,
-            ),
-            is_leaf=lambda leaf: leaf is None,  # where there is no average
-        )
-        record = {
-            "timesteps": float(state.rounds) * spec.timesteps_per_round,
-            "simulated_steps": 0,
-            "updates": float(state.rounds) * settings.updates_per_step,
-            "critic_loss": loss,
-            "quantile_loss": loss,
-            "value": float(value),
-            "predicted": float(predicted),
-            "best": float(state.best.value),
-            "mean": float(returns.mean()),
-            "spread": float(returns.std()),
-            "exploration": spec.exploration(progress),
-            "episodes": float(experience.episodes.added),
-            "episode_reward": float(rewards.mean()),
-            "episode_length": float(lengths.mean()),
-        }
-        return state, record
 
     # --- around a run -------------------------------------------------------------------------
 

@@ -1,4 +1,4 @@
-"""The compiled parts of training in a Gymnasium environment: acting, updates, the outer step."""
+"""The compiled parts of training in a Gymnasium environment: acting and updates."""
 
 import functools
 import os
@@ -10,7 +10,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float, Int, Key
+from jaxtyping import Array, Float, Int
 
 from downside.agents.algorithm import AbstractAlgorithm, OuterVariable
 from downside.agents.learner import AbstractLearner
@@ -19,21 +19,16 @@ from downside.agents.settings import GymnasiumSettings
 from downside.envs import Memory
 from downside.envs.gym_rollout import VectorRollout
 from downside.ops import masked
-from downside.train.outer import learned_outer, start_keys, start_value
-from downside.train.replay import Observed, Transition, branch_of
+from downside.train.replay import Transition, branch_of
 from downside.train.state import (
     BestPolicy,
     CommonState,
     TrainSpec,
     fitting_learner,
     scan,
-    where,
     with_critics,
 )
 
-_CLEARLY = 3.0
-"""Standard errors by which a policy is clearly worse than the best so far: two for the difference
-of two noisy values, and one for the luck of the best of many."""
 _SPIN_SECONDS = 5e-4
 """How long actions are waited for in a loop, without going to sleep."""
 
@@ -234,53 +229,6 @@ def _branch(transition: Transition, amount: Float[Array, ""]) -> Any:
         after.observation.astype(jnp.float32),
         after.mask,
     )
-
-
-@eqx.filter_jit
-def outer_step(
-    spec: TrainSpec,
-    algorithm: AbstractAlgorithm,
-    state: CommonState,
-    networks_to_keep: Any,
-    starts: Observed,
-    window: Float[Array, " n"],
-    due: Bool[Array, ""],
-    judged: Bool[Array, ""],
-) -> tuple[OuterVariable, BestPolicy, Float[Array, ""], Float[Array, ""]]:
-    """The next outer variable, the policy to keep, and the value of the present one, measured and
-    predicted.
-
-    The value is that of the last episodes (`window`), which the networks that learn have played;
-    the policy has the networks to keep, which are the same or their average.
-    """
-    settings, learner, best = spec.settings, spec.learner(algorithm), state.best
-    networks = state.learner.networks
-    chosen = _some_starts(starts, state.key)
-    value = algorithm.objective.value(window)
-    if spec.has_critic:  # no quantiles are learned beside it
-        rate = jnp.where(state.has_outer, settings.outer_rate, 1.0)
-        moved = algorithm.lived_outer_step(state.outer, window, rate)
-    else:
-        moved = learned_outer(
-            learner, networks, state.outer, state.has_outer, chosen, settings.outer_rate
-        )
-    predicted = start_value(learner, networks, chosen)(state.outer)
-    # The later policy is kept unless it is clearly worse: it has learned more, and the best of many
-    # noisy values is mostly lucky.
-    error = algorithm.objective.standard_error(window)
-    better = ~judged | (value >= best.value - _CLEARLY * error) | (not settings.keep_best)
-    # Until policies are judged the latest one is kept, at no value: any that is judged beats it.
-    # The bar is the best value so far: it must not sink with policies that came close to it.
-    bar = jnp.maximum(value, best.value) if settings.keep_best else value
-    candidate = BestPolicy(networks_to_keep, state.outer, jnp.where(judged, bar, -jnp.inf))
-    return where(due, moved, state.outer), where(better, candidate, best), value, predicted
-
-
-def _some_starts(starts: Observed, key: Key[Array, ""]) -> Observed:
-    """As many of the first observations as a JAX environment has start states."""
-    count = starts.mask.shape[0]
-    index = jax.vmap(lambda key: jax.random.randint(key, (), 0, count))(start_keys(key))
-    return Observed(starts.observation[index].astype(jnp.float32), starts.mask[index])
 
 
 @eqx.filter_jit
