@@ -33,7 +33,8 @@ from downside.envs.memory import (
 from downside.envs.memory_env import JaxMemoryAware, MemoryState
 from downside.envs.portfolio import Portfolio, PortfolioState
 from downside.envs.registry import Registered, make_jax, registered
-from downside.envs.risk_reward import RiskReward, RiskRewardCallback, VectorRiskReward
+from downside.envs.risk_reward import RiskReward, VectorRiskReward
+from downside.envs.risk_reward_callback import RiskRewardCallback
 from downside.envs.simulator import Simulator, SimulatorState
 from downside.envs.simulator_vector_env import SimulatorVectorEnv
 from downside.envs.tabular import Tabular, TabularState

@@ -6,7 +6,6 @@ row for each copy. Nothing in here touches JAX: it runs inside of compiled progr
 """
 
 import functools
-import hashlib
 import math
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -16,6 +15,7 @@ import numpy as np
 
 from downside.envs.batches import Layout, Leaf
 from downside.envs.faults import SimulatorError, fault_in
+from downside.envs.keyed_draws import draw_for_keys
 from downside.envs.simulator_actions import Actions
 
 _STEP, _COARSE_STEP = 1e-6, 1e-3
@@ -141,16 +141,16 @@ class SimulatorCalls:
 
     def draw_states(self, keys: np.ndarray) -> list[np.ndarray]:
         """A state to start from for each key."""
-        return _draw(b"state", keys, self.states)
+        return draw_for_keys(b"state", keys, self.states)
 
     def draw_noises(self, keys: np.ndarray, count: int) -> list[np.ndarray]:
         """`count` noises for each key; in mirrored pairs, if the simulator mirrors noise."""
         pairs = functools.partial(self._mirrored_noises, count=count)
-        return _draw(b"noise", keys, pairs if self.mirrors else self.noises, count)
+        return draw_for_keys(b"noise", keys, pairs if self.mirrors else self.noises, count)
 
     def draw_noise(self, keys: np.ndarray) -> list[np.ndarray]:
         """A noise for each key."""
-        return _draw(b"noise", keys, self.noises)
+        return draw_for_keys(b"noise", keys, self.noises)
 
     @property
     def mirrors(self) -> bool:
@@ -380,30 +380,3 @@ def _row(layout: Layout | None, arrays: list[np.ndarray], row: int) -> Any:
     """One row, to show."""
     assert layout is not None
     return layout.unflatten([array[row] for array in arrays])
-
-
-def _draw(
-    purpose: bytes, keys: np.ndarray, draw: Callable, count: int | None = None
-) -> list[np.ndarray]:
-    """What `draw` gives for each key, `count` times if there is a count.
-
-    Keys along the last axis share a generator, which is seeded with all of them; what stands along
-    the axes before them does not depend on one another. So a batch of agents draws what each of
-    them would draw alone, and candidates that are compared meet the same noise.
-    """
-    lead = keys.shape[:-1]
-    slices = np.ascontiguousarray(keys).reshape(-1, lead[-1] if lead else 1, keys.shape[-1])
-    rows = slices.shape[1] * (count or 1)
-    drawn: dict[bytes, list[np.ndarray]] = {}
-    parts = []
-    for block in slices:
-        digest = hashlib.blake2b(purpose + block.tobytes(), digest_size=16).digest()
-        if digest not in drawn:
-            generator = np.random.default_rng(int.from_bytes(digest, "little"))
-            drawn[digest] = draw(generator, rows)
-        parts.append(drawn[digest])
-    shape = lead if count is None else (*lead, count)
-    return [
-        np.stack(arrays).reshape((*shape, *arrays[0].shape[1:]))
-        for arrays in zip(*parts, strict=True)
-    ]

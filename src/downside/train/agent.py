@@ -1,44 +1,37 @@
 """The agents as a user meets them: `ds.QRSRM(env, risk=...).learn().predict(observation)`."""
 
 import dataclasses
-import importlib.metadata
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, ClassVar
 
-import gymnasium as gym
 import jax
 import numpy as np
-from jaxtyping import Float
 from rich.console import Console
 
 from downside.agents import (
     AbstractAlgorithm,
     AbstractDialAlgorithm,
     GymnasiumSettings,
-    OuterVariable,
-    QuantileSettings,
-    Settings,
 )
 from downside.agents.networks import make_trunk
 from downside.envs import AbstractJaxEnv, make_jax
 from downside.envs.env_spec import EnvSpec
-from downside.risk import AbstractSpectralRisk, Dial, Utility, as_dial, as_risk
-from downside.train import checkpoint
+from downside.risk import AbstractSpectralRisk, Dial, as_dial, as_risk
+from downside.train.acting import AbstractActingAgent
 from downside.train.adapting import changed, sentence
 from downside.train.config import check_timesteps, environment, resolve
-from downside.train.dial import FoundTarget, turned
-from downside.train.driver import Backend, Driver, untrained
+from downside.train.driver import Backend, Driver
 from downside.train.gym_backend import GymBackend
 from downside.train.gym_base import AbstractGymBackend
 from downside.train.jax_backend import AbstractJaxBackend, JaxBackend
-from downside.train.log import Log
-from downside.train.monitor import Interruption, TrainingBar, as_callbacks
-from downside.train.policy import Policy
-from downside.train.state import BestPolicy
+from downside.train.learning import go_on_training
+from downside.train.making import count_of, make_backend
+from downside.train.monitor import as_callbacks
+from downside.train.saving import save
 
 
-class Agent:
+class Agent(AbstractActingAgent):
     """An agent that learns to act, in stable-baselines3's manner.
 
     Arguments:
@@ -109,10 +102,7 @@ class Agent:
                 f"{type(self).__name__} needs a `risk`, for example risk='cvar(0.2)'. "
                 "`downside risks` lists the measures; for the mean alone use QRDQN."
             )
-        self.family: Dial | None = as_dial(risk)
-        """The measures that the agent learns for, if it is a dial."""
-        self.risk: AbstractSpectralRisk
-        """The measure; of a dial, the one where it stands."""
+        self.family = as_dial(risk)
         if self.family is None:
             assert not isinstance(risk, Dial)
             self.risk = as_risk(risk)
@@ -124,15 +114,12 @@ class Agent:
                 "needs an actor: use ds.PGSRM, or train an agent for each measure (ds.frontier)."
             )
         self.algorithm_class.check(self.risk)
-        self.targets: dict[str, FoundTarget] = {}
-        """Of a dial, what `at` has found, by measure."""
+        self.targets = {}
         self.seed, self.preset = int(seed), preset
         self.tensorboard_log, self.verbose = tensorboard_log, int(verbose)
         self.env_spec = EnvSpec.of(env, env_kwargs)
         jax_env = make_jax(env, **(env_kwargs or {}))
-        self.settings: Any
-        """Of the class that the agent has for this kind of environment, such as `ds.Settings`."""
-        self.settings, backend = self._make_backend(env, jax_env, env_kwargs, changes, network)
+        self.settings, backend = make_backend(self, env, jax_env, env_kwargs, changes, network)
         self._given = (env, env_kwargs, changes, network)
         self._driver = self._make_driver(backend)
         self.adapted: dict[str, tuple[Any, Any]] = {}
@@ -156,36 +143,6 @@ class Agent:
             return self.algorithm_class.make(self.risk, self.settings)
         assert self.dial_algorithm is not None
         return self.dial_algorithm.make_family(self.family, self.risk, self.settings)
-
-    def _make_backend(
-        self,
-        env: Any,
-        jax_env: AbstractJaxEnv | None,
-        env_kwargs: Mapping[str, Any] | None,
-        changes: Mapping[str, Any],
-        network: Any,
-    ) -> tuple[Settings, Backend]:
-        """The settings, and where transitions come from."""
-        algorithm = self.algorithm_class
-        if jax_env is not None and jax_env.default_gamma is not None:
-            changes = {"gamma": jax_env.default_gamma, **changes}
-        if jax_env is not None and self.jax_backend is not None:
-            kind = self.jax_backend
-            if self.preset == "default":
-                changes = {**kind.defaults_for(jax_env), **changes}
-            settings = resolve(
-                algorithm, kind.settings_class, self.preset, changes, network=network
-            )
-            return kind.complete(settings, jax_env), kind(jax_env)
-        if self.gym_backend is None:
-            raise ValueError(
-                f"`env` must be written in JAX for {self.name}, which differentiates simulated "
-                f"episodes, or be a ds.Simulator; got {self.env_spec}. Write the problem in JAX or "
-                "in NumPy (docs: Which door?), or use ds.ACSRM."
-            )
-        kind, num_envs = self.gym_backend, _count(env)
-        settings = resolve(algorithm, kind.settings_class, self.preset, changes, num_envs, network)
-        return settings, kind.make(env if jax_env is None else jax_env, env_kwargs, settings)
 
     def adapt(self, total_timesteps: int | None = None) -> None:
         """Plays the warm-up, and fits the defaults to what it shows: `agent.settings` then has what
@@ -211,7 +168,7 @@ class Agent:
             GymnasiumSettings,
             self.preset,
             changes,
-            _count(env),
+            count_of(env),
             network,
             warm_up,
             total_timesteps,
@@ -270,43 +227,7 @@ class Agent:
         The result is that of training without an interruption: bit for bit where the environment
         is written in JAX. Others cannot be saved, so that their episodes begin anew.
         """
-        driver = self._driver
-        spec = driver.planned()
-        callbacks = as_callbacks(callback)
-        log = Log(
-            self.tensorboard_log,
-            tb_log_name,
-            str(self.risk),
-            history=self.history,
-            interval=max(1, log_interval),
-            verbose=self.verbose,
-        )
-        bar = TrainingBar(f"{self.name} {self.risk}", disable=not progress_bar)
-        with Interruption() as interruption, log, bar:
-            for each in callbacks:
-                each.on_start(self)
-            try:
-                for done, total in driver.chunks():
-                    self.targets = {}  # they belong to the policy before
-                    if self._adaptation is not None and len(self.history) == 1:
-                        self.history[0]["adapted"] = self._adaptation
-                    bar.update(done, total, self.history[-1]["best"])
-                    go_on = [each.on_step(self) for each in callbacks]
-                    if len(self.history) % max(1, log_interval) == 0:
-                        log.write(self.history[-1])
-                    if interruption.signal is not None:
-                        raise interruption.error()
-                    if any(answer is False for answer in go_on):
-                        break
-                if spec.fit_chunks > driver.fitted:
-                    bar.say("learning the return distribution of the policy")
-                for _ in driver.fit():
-                    if interruption.signal is not None:
-                        raise interruption.error()
-            finally:
-                if self.history:
-                    for each in callbacks:
-                        each.on_end(self)
+        go_on_training(self, as_callbacks(callback), log_interval, tb_log_name, progress_bar)
         return self
 
     def training(self, total_timesteps: int | None = None) -> Iterator[tuple[int, int]]:
@@ -349,127 +270,6 @@ class Agent:
         """Environment steps that were simulated beside them, for learning and the outer step."""
         return int(self.history[-1]["simulated_steps"]) if self.history else 0
 
-    # --- what was learned ---------------------------------------------------------------------
-
-    @property
-    def _best(self) -> BestPolicy:
-        if self._driver.state is None or not self.history:
-            raise untrained()
-        return self._driver.state.best
-
-    @property
-    def networks(self) -> Any:
-        """The networks of the final policy."""
-        return self._best.networks
-
-    @property
-    def outer_variable(self) -> OuterVariable:
-        """The outer variable of the final policy: h, b, or nothing."""
-        return self._best.outer
-
-    @property
-    def utility(self) -> Utility | None:
-        """The utility h whose expectation the policy maximises; None where there is none."""
-        return self._driver.algorithm.utility(self.outer_variable)
-
-    @property
-    def policy(self) -> Policy:
-        """The final policy."""
-        driver = self._driver
-        return Policy(driver.planned().learner(driver.algorithm), self._best, driver.backend)
-
-    def at(self, risk: AbstractSpectralRisk | str) -> "Agent":
-        """Of a dial, the agent for one of its measures: it acts, can be evaluated, explained and
-        saved like any other.
-
-        The first time, the target b of the measure is searched in simulated episodes, the same
-        ones for every measure; it is kept with the agent and in its checkpoint. What an agent
-        remembers of an episode does not depend on its measure, so that observations of `wrap` may
-        go to another measure's agent in the middle of an episode.
-
-        Arguments:
-            risk: a measure of the family, or its text: `mean`, `cvar(0.05)`,
-                `0.5*mean + 0.5*cvar(0.05)`.
-        """
-        return turned(self, risk)
-
-    def frontier(
-        self,
-        points: int = 9,
-        *,
-        start: AbstractSpectralRisk | str = "mean",
-        end: AbstractSpectralRisk | str = "cvar(0.1)",
-        **options: Any,
-    ) -> Any:
-        """Of a dial, what more of one measure costs in the other: a `ds.Frontier` of one training.
-
-        Arguments:
-            points: how many mixtures of `start` and `end`, both included.
-            start: the measure at one end.
-            end: the measure at the other end.
-            **options: `episodes`, `exact`, `confidence` and `progress_bar`, as for `ds.frontier`.
-        """
-        import downside
-
-        return downside.frontier(self, points=points, start=start, end=end, **options)
-
-    def predict(
-        self,
-        observation: Any,
-        state: Any = None,
-        episode_start: Any = None,
-        deterministic: bool = True,
-        action_masks: Any = None,
-    ) -> tuple[Any, Any]:
-        """The action for an observation of `agent.wrap(env)`, or the actions for a batch of them.
-
-        Arguments:
-            observation: one observation, or several along a first axis.
-            state: handed back as it is; what the agent remembers is in the observation.
-            episode_start: of no use, for the same reason.
-            deterministic: False for a random action in a share `exploration_final` of cases, for
-                agents that have this setting.
-            action_masks: which actions are legal, of shape (actions,) or (batch, actions).
-        """
-        del episode_start
-        explore = 0.0
-        if not deterministic and isinstance(self.settings, QuantileSettings):
-            explore = self.settings.exploration_final
-        return self.policy.predict(observation, action_masks, explore, self._generator), state
-
-    def scores(self, observation: Any) -> Float[np.ndarray, "*batch A"]:
-        """The score of every action: what the greedy policy maximises."""
-        return self.policy.scores(observation)
-
-    def return_distribution(self, observation: Any) -> Float[np.ndarray, "*batch A N"]:
-        """The learned quantiles of every action's return from here on, in increasing order."""
-        return self.policy.quantiles(observation)
-
-    def wrap(self, env: Any = None, *, render_mode: str | None = None) -> Any:
-        """An environment as the agent wants to see it, with what it remembers appended.
-
-        Arguments:
-            env: a Gymnasium environment or vector environment; by default a new one of the kind
-                that the agent was trained on.
-            render_mode: of the new one, for example "rgb_array" for pictures.
-        """
-        return self.policy.wrap(env, render_mode)
-
-    def simulate_returns(self, episodes: int, seed: int) -> Float[np.ndarray, " episodes"]:
-        """The discounted returns of so many episodes of the greedy policy, under fresh noise."""
-        return self.policy.returns(episodes, seed)
-
-    @property
-    def aligned(self) -> bool:
-        """Whether episode i of `simulate_returns` meets the same noise for every agent and plan; in
-        a Gymnasium environment, whether it begins with the same seed."""
-        return self._driver.backend.aligned
-
-    @property
-    def default_episodes(self) -> int:
-        """How many episodes `evaluate` plays unless told: fewer where they are slow."""
-        return self._driver.backend.default_episodes
-
     # --- environments -------------------------------------------------------------------------
 
     @property
@@ -505,34 +305,7 @@ class Agent:
         Returns:
             The path that was written, with its suffix.
         """
-        driver = self._driver
-        if driver.state is None or driver.spec is None:
-            raise untrained()
-        about: dict[str, Any] = {
-            "agent": self.full_name(),
-            "env": self.env_spec.as_json(),
-            "risk": str(self.risk),
-            "levels": driver.algorithm.objective.levels.shape[0],
-            "settings": dataclasses.asdict(self.settings),
-            "preset": self.preset,
-            "seed": self.seed,
-            "chunks": driver.spec.chunks,
-            "fitted": driver.fitted,
-            "history": self.history,
-            "versions": {
-                name: importlib.metadata.version(name) for name in ("downside", "jax", "equinox")
-            },
-        }
-        if self.family is not None:
-            targets = {measure: list(target) for measure, target in self.targets.items()}
-            about["dial"] = {
-                "levels": list(self.family.levels),
-                "start": str(self.family.start),
-                "targets": targets,
-            }
-        return checkpoint.write(
-            path, checkpoint.to_arrays(driver.backend.to_tree(driver.state)), about
-        )
+        return save(self, path)
 
     def export(self, path: str | Path) -> Path:
         """Writes the policy as an ONNX file, which onnxruntime runs without JAX or Downside.
@@ -565,10 +338,3 @@ class Agent:
         steps = f"{self.num_timesteps:,} steps" if self.history else "untrained"
         risk = f"'{self.risk}'" if self.family is None else f"'{self.risk}' of {self.family}"
         return f"{type(self).__name__}({self.env_spec}, risk={risk}, {steps})"
-
-
-def _count(env: Any) -> int | None:
-    """How many environments there are, if that is given."""
-    if isinstance(env, gym.vector.VectorEnv):
-        return env.num_envs
-    return 1 if isinstance(env, gym.Env) else None

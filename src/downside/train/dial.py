@@ -1,7 +1,7 @@
 """Turning the dial: the agent for another measure of its family."""
 
 import copy
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -14,7 +14,9 @@ from downside.train.driver import Backend
 from downside.train.state import BestPolicy
 
 if TYPE_CHECKING:
-    from downside.train.agent import Agent
+    from downside.train.acting import AbstractActingAgent
+
+Acting = TypeVar("Acting", bound="AbstractActingAgent")
 
 _SEED = 3_000_000
 """Of the episodes of the search: the same for every measure and target, so that differences are
@@ -41,14 +43,14 @@ class FoundTarget(NamedTuple):
     target is the best one for them."""
 
 
-def stand(agent: "Agent", risk: AbstractSpectralRisk) -> None:
+def stand(agent: "AbstractActingAgent", risk: AbstractSpectralRisk) -> None:
     """Lets an agent that was read from a file stand at a measure, whose target it has."""
     assert agent.family is not None
     algorithm: Any = agent._driver.algorithm
     agent.risk, agent._driver.algorithm = risk, algorithm.at(agent.family.member(risk).risk)
 
 
-def turned(agent: "Agent", risk: AbstractSpectralRisk | str) -> "Agent":
+def turned(agent: Acting, risk: AbstractSpectralRisk | str) -> Acting:
     """The agent for a measure of its family; see `Agent.at`.
 
     It shares the networks, and the targets that were found so far.
