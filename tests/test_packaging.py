@@ -80,8 +80,8 @@ def test_the_wheel_in_an_empty_environment_runs_the_first_example(tmp_path, caps
     begin = time.monotonic()
     run(python, "-c", blocks[0], cwd=tmp_path)
     took = time.monotonic() - begin
-    said = run(tmp_path / "empty" / "bin" / "downside", "risks", cwd=tmp_path)
-    assert "cvar(0.2)" in said
+    printed = run(tmp_path / "empty" / "bin" / "downside", "risks", cwd=tmp_path)
+    assert "cvar(0.2)" in printed
     with capsys.disabled():
         print(  # noqa: T201
             f"\nthe wheel: installed in {installed:.0f} s, first example in {took:.0f} s"

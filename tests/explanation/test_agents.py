@@ -11,22 +11,11 @@ from downside.explanation.explain import make_source
 from downside.explanation.sources import NOT_STATIC
 from downside.reporting import make_section
 
-from ..train.tiny import COMMON, ENV, TINY, TWO
+from ..train.tiny import COMMON, ENV, SMALL, TINY, TWO
 
 pytestmark = pytest.mark.slow  # the fixtures train agents, or studies run
 
 MIXED = "0.5*mean + 0.5*cvar(0.4)"
-SMALL = {
-    "hidden_sizes": (16, 16),
-    "quantiles": 5,
-    "batch_size": 16,
-    "buffer_size": 1000,
-    "warmup_steps": 50,
-    "outer_interval": 25,
-    "updates_per_step": 1,
-    "update_interval": 1,
-    "num_critics": 1,
-}
 
 
 @pytest.fixture(scope="module")

@@ -64,7 +64,7 @@ def test_a_save_that_fails_anywhere_leaves_the_old_file_or_the_new_one(tmp_path)
     with FaultyFiles(tmp_path) as counted:
         new.save(path)
     assert {kind for kind, _ in counted.operations} >= {"open", "write", "fsync", "rename"}
-    seen = set()
+    states = set()
     for number in range(len(counted.operations)):
         old.save(path)
         layer = FaultyFiles(tmp_path, number)
@@ -74,10 +74,10 @@ def test_a_save_that_fails_anywhere_leaves_the_old_file_or_the_new_one(tmp_path)
         assert "No space left on device" in error
         loaded = ds.load(path)
         assert same(loaded, old) or same(loaded, new)
-        seen.add((layer.failed[0], same(loaded, new)))
+        states.add((layer.failed[0], same(loaded, new)))
         assert debris(tmp_path) == []
     # Only once the file has its name is it the new one: when the folder cannot be flushed.
-    assert seen == {("open", False), ("write", False), ("fsync", False), ("rename", False)} | {
+    assert states == {("open", False), ("write", False), ("fsync", False), ("rename", False)} | {
         ("fsync", True)
     }
 
@@ -166,12 +166,12 @@ def check_studies(tmp_path, every):
             assert str(folder) in text, (text, kind, name)
         result = ds.sweep(table, folder=folder)
         assert not result.failed, (kind, name)
-        own = folder / spec.name
-        np.testing.assert_array_equal(np.load(own / "returns.npy"), returns)
-        assert lines(own) == [CHUNK, TWO], (kind, name)
+        run_folder = folder / spec.name
+        np.testing.assert_array_equal(np.load(run_folder / "returns.npy"), returns)
+        assert lines(run_folder) == [CHUNK, TWO], (kind, name)
         assert result.report.exists()
         assert debris(folder) == [".lock"] * ((kind, name) == ("unlink", ".lock")), (kind, name)
-        assert [event["what"] for event in attempts(own)].count("finished") <= 2
+        assert [event["what"] for event in attempts(run_folder)].count("finished") <= 2
         shutil.rmtree(folder)
     return len(tried), len(counted.operations)
 

@@ -111,10 +111,10 @@ def test_it_is_remembered_with_the_run_and_works_in_every_command(module, capsys
     ):
         forget(module)
         cli.main(command)
-        said = json.loads(capsys.readouterr().out)
+        printed = json.loads(capsys.readouterr().out)
         if command[0] == "evaluate":
-            assert said["values"][0]["value"] == trained["values"][0]["value"]
-            assert said["env"]["parameters"] == {"push": 8.0}
+            assert printed["values"][0]["value"] == trained["values"][0]["value"]
+            assert printed["env"]["parameters"] == {"push": 8.0}
 
 
 @pytest.mark.slow

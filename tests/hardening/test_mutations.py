@@ -67,11 +67,11 @@ def try_altered(files, path, count, seed):
         about, arrays = draws.choice(originals)
         what = []
         if draws.random() < 0.2:
-            arrays, said = altered_arrays(arrays, draws)
-            what.append(said)
+            arrays, change = altered_arrays(arrays, draws)
+            what.append(change)
         for _ in range(draws.choice((1, 1, 1, 2)) if not what else 0):
-            about, said = altered(about, draws)
-            what.append(said)
+            about, change = altered(about, draws)
+            what.append(change)
         write_signed(path, about, arrays)
         attempts.load(path, "; ".join(what))
     return attempts

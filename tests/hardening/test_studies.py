@@ -80,24 +80,25 @@ DAMAGE = {
 def test_a_damaged_run_is_reported_and_made_again(copied, inline, kind, capfd):  # noqa: F811
     damage, reason = DAMAGE[kind]
     first = read_study(study(**TWO_RISKS)).runs[0]
-    own = copied / first.name
-    before = np.load(own / "returns.npy")
-    damage(own)
-    assert state(own, first.episodes) != "finished"
+    run_folder = copied / first.name
+    before = np.load(run_folder / "returns.npy")
+    damage(run_folder)
+    assert state(run_folder, first.episodes) != "finished"
     if reason is not None:
         with pytest.raises(ValueError, match=reason):
-            run_returns(own)
-        assert run_info(own).status == "damaged"
+            run_returns(run_folder)
+        assert run_info(run_folder).status == "damaged"
     result = ds.sweep(study(**TWO_RISKS), folder=copied, progress_bar=True)
     assert inline.submitted == [first.key]
     assert not result.failed
-    np.testing.assert_array_equal(np.load(own / "returns.npy"), before)
-    said = " ".join(capfd.readouterr().err.split())
+    np.testing.assert_array_equal(np.load(run_folder / "returns.npy"), before)
+    printed = " ".join(capfd.readouterr().err.split())
     if kind == "evaluation.json a folder":
-        assert (own / "evaluation.json.aside-1").is_dir()  # nobody but the user removes a folder
+        # Nobody but the user removes a folder.
+        assert (run_folder / "evaluation.json.aside-1").is_dir()
     elif reason is not None:
-        assert "again" in said
-        assert "digest" in said or "no JSON" in said
+        assert "again" in printed
+        assert "digest" in printed or "no JSON" in printed
 
 
 def as_file(folder):
@@ -142,9 +143,9 @@ def test_what_cannot_be_made_again_is_named_and_the_others_go_on(
 
 
 def test_a_pipe_for_a_log_blocks_nobody(copied, inline):  # noqa: F811
-    own = copied / read_study(study(**TWO_RISKS)).runs[0].name
-    (own / "evaluation.json").unlink()
-    for path in (own / "attempts.jsonl", own / "log_1" / "progress.jsonl"):
+    run_folder = copied / read_study(study(**TWO_RISKS)).runs[0].name
+    (run_folder / "evaluation.json").unlink()
+    for path in (run_folder / "attempts.jsonl", run_folder / "log_1" / "progress.jsonl"):
         path.unlink()
         os.mkfifo(path)
     assert not ds.sweep(study(**TWO_RISKS), folder=copied).failed
@@ -160,9 +161,9 @@ def unsigned(path, change):
 
 @pytest.mark.parametrize("value", [10**400, True, None, "x", float("nan"), float("inf")])
 def test_values_that_are_no_numbers_are_damage(copied, value, capsys):  # noqa: F811
-    own = copied / read_study(study(**TWO_RISKS)).runs[0].name
-    unsigned(own / "evaluation.json", lambda about: about["values"][0].update(value=value))
-    assert "has a value that is none" in str(run_info(own).problem)
+    run_folder = copied / read_study(study(**TWO_RISKS)).runs[0].name
+    unsigned(run_folder / "evaluation.json", lambda about: about["values"][0].update(value=value))
+    assert "has a value that is none" in str(run_info(run_folder).problem)
     cli.main(["runs", str(copied)])
     assert "damaged" in capsys.readouterr().out
 
@@ -171,9 +172,9 @@ def test_values_that_are_no_numbers_are_damage(copied, value, capsys):  # noqa: 
     "line", ['{"timesteps": Infinity}', '{"timesteps": 5, "simulated_steps": 1' + "0" * 400 + "}"]
 )
 def test_a_line_of_the_log_that_says_nothing_is_passed_over(copied, line):  # noqa: F811
-    own = copied / read_study(study(**TWO_RISKS)).runs[0].name
-    (own / "log_1" / "progress.jsonl").write_text(line + "\n")
-    assert run_info(own).simulated_steps == 0
+    run_folder = copied / read_study(study(**TWO_RISKS)).runs[0].name
+    (run_folder / "log_1" / "progress.jsonl").write_text(line + "\n")
+    assert run_info(run_folder).simulated_steps == 0
 
 
 def test_a_folder_that_is_deleted_while_its_run_trains_is_whole_in_the_end(
@@ -184,17 +185,17 @@ def test_a_folder_that_is_deleted_while_its_run_trains_is_whole_in_the_end(
     from downside.train.monitor import Checkpoints
 
     first = read_study(study(seeds=1)).runs[0]
-    own, plain = tmp_path / first.name, Checkpoints.on_step
+    run_folder, plain = tmp_path / first.name, Checkpoints.on_step
 
     def gone(self, agent):
         plain(self, agent)
-        shutil.rmtree(own, ignore_errors=True)
+        shutil.rmtree(run_folder, ignore_errors=True)
 
     monkeypatch.setattr(Checkpoints, "on_step", gone)
     result = ds.sweep(study(seeds=1), folder=tmp_path)
     assert not result.failed
-    assert read_run(own)["seed"] == first.seed
-    assert run_info(own).status == "finished"
+    assert read_run(run_folder)["seed"] == first.seed
+    assert run_info(run_folder).status == "finished"
     assert result.groups[0].finished == 1
 
 
@@ -222,16 +223,16 @@ def test_a_run_that_cannot_be_read_in_the_end_is_left_out_and_named(
 
 def test_checkpoints_of_which_none_can_be_read_are_set_aside(copied, inline):  # noqa: F811
     first = read_study(study(**TWO_RISKS)).runs[0]
-    own = copied / first.name
-    before = np.load(own / "returns.npy")
-    (own / "evaluation.json").unlink()
-    (path,) = saved_in(own)
-    truncated(path.name)(own)
+    run_folder = copied / first.name
+    before = np.load(run_folder / "returns.npy")
+    (run_folder / "evaluation.json").unlink()
+    (path,) = saved_in(run_folder)
+    truncated(path.name)(run_folder)
     result = ds.sweep(study(**TWO_RISKS), folder=copied)
     assert not result.failed
-    np.testing.assert_array_equal(np.load(own / "returns.npy"), before)
-    assert "damaged" in [event["what"] for event in attempts(own)]
-    assert list(own.glob("*.aside-1"))
+    np.testing.assert_array_equal(np.load(run_folder / "returns.npy"), before)
+    assert "damaged" in [event["what"] for event in attempts(run_folder)]
+    assert list(run_folder.glob("*.aside-1"))
 
 
 @pytest.mark.parametrize("text", ["{}", "[]", "", "{", '{"agent": 3}', "\xff"])
@@ -241,8 +242,8 @@ def test_a_run_json_that_says_nothing_is_listed_and_made_again(
     capsys,
 ):
     first = read_study(study(**TWO_RISKS)).runs[0]
-    own = copied / first.name
-    (own / "run.json").write_bytes(text.encode("latin-1"))
+    run_folder = copied / first.name
+    (run_folder / "run.json").write_bytes(text.encode("latin-1"))
     cli.main(["runs", str(copied), "--json"])
     rows = {Path(row["folder"]).name: row for row in json.loads(capsys.readouterr().out)}
     assert rows[first.name]["status"] == "damaged"
@@ -252,9 +253,9 @@ def test_a_run_json_that_says_nothing_is_listed_and_made_again(
     assert "run.json" in capsys.readouterr().out
     if text == "{}":
         with pytest.warns(UserWarning, match=r"does not say `agent`.* made again from the check"):
-            cli.main(["resume", str(own), "--json"])
-        assert run_info(own).status == "finished"
-        assert read_run(own)["total_timesteps"] == first.total_timesteps
+            cli.main(["resume", str(run_folder), "--json"])
+        assert run_info(run_folder).status == "finished"
+        assert read_run(run_folder)["total_timesteps"] == first.total_timesteps
 
 
 def test_a_path_in_square_brackets_is_printed_as_it_is(tmp_path, capsys, monkeypatch):
@@ -342,14 +343,14 @@ def test_a_study_with_a_run_that_hangs_ends_within_seconds(tmp_path, how):
             time.sleep(30)
             process.send_signal(signal.SIGTERM)
         begin = time.monotonic()
-        _, said = process.communicate(timeout=120)
+        _, printed = process.communicate(timeout=120)
     seconds = time.monotonic() - begin
     if how == "SIGTERM":
-        assert process.returncode == 143, said
+        assert process.returncode == 143, printed
         assert seconds < 20
     else:
         assert process.returncode == 1
-        assert "took longer than `timeout`, 20 seconds" in said
+        assert "took longer than `timeout`, 20 seconds" in printed
         assert seconds < 60
 
 
@@ -385,8 +386,8 @@ def test_a_hundred_thousand_seeds_are_checked_in_seconds():
 
 
 def test_what_is_wrong_with_an_evaluation_is_told(done):  # noqa: F811
-    own = done.folder / done.study.runs[0].name
-    assert evaluation_problem(own, 100) is None
-    assert evaluation_problem(own, 99) == ""
-    assert evaluation_problem(own / "nowhere") == ""
+    run_folder = done.folder / done.study.runs[0].name
+    assert evaluation_problem(run_folder, 100) is None
+    assert evaluation_problem(run_folder, 99) == ""
+    assert evaluation_problem(run_folder / "nowhere") == ""
     assert len(list_runs(done.folder)) == 4

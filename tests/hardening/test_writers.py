@@ -56,9 +56,9 @@ def test_a_second_writer_is_told_who_has_the_folder(held, command, monkeypatch, 
     with pytest.raises(SystemExit) as stop:
         cli.main(COMMANDS[command])
     assert stop.value.code == 1
-    said = capsys.readouterr().err
-    assert f"mine is being written by process {other.pid} on " in said
-    assert "Wait until it is done, stop it, or take another folder" in said
+    printed = capsys.readouterr().err
+    assert f"mine is being written by process {other.pid} on " in printed
+    assert "Wait until it is done, stop it, or take another folder" in printed
     assert sorted(path.name for path in folder.iterdir()) == before
 
 
@@ -179,17 +179,17 @@ def both(*commands, cwd):
         )
         for command in commands
     ]
-    said = [process.communicate(timeout=300) for process in started]
-    return [process.returncode for process in started], [out + err for out, err in said]
+    printed = [process.communicate(timeout=300) for process in started]
+    return [process.returncode for process in started], [out + err for out, err in printed]
 
 
 @pytest.mark.long
 def test_two_trainings_in_one_folder_are_one_run_and_one_message(tmp_path):
     # Long enough that the second starts while the first is at it.
     arguments = [*TRAIN, "--steps", "6400", "--out", "mine"]
-    codes, said = both([*arguments, "--seeds", "0"], [*arguments, "--seeds", "1"], cwd=tmp_path)
+    codes, printed = both([*arguments, "--seeds", "0"], [*arguments, "--seeds", "1"], cwd=tmp_path)
     assert sorted(codes) == [0, 1]
-    refused = said[codes.index(1)]
+    refused = printed[codes.index(1)]
     assert "is being written by process" in refused or "There is a run in mine already" in refused
     seed = codes.index(0)
     agent = ds.load(tmp_path / "mine")
@@ -222,8 +222,8 @@ def test_two_that_resume_write_the_log_once(tmp_path):
 def test_two_sweeps_of_one_study_share_its_runs(tmp_path):
     (tmp_path / "study.toml").write_text(as_toml(study(seeds=4)))
     command = ["sweep", "study.toml", "--folder", "here", "--workers", "1"]
-    codes, said = both(command, command, cwd=tmp_path)
-    assert codes == [0, 0], said
+    codes, printed = both(command, command, cwd=tmp_path)
+    assert codes == [0, 0], printed
     result = ds.sweep(study(seeds=4), folder=tmp_path / "here")
     assert result.groups[0].finished == 4
     for run in result.study.runs:
@@ -238,15 +238,16 @@ def test_two_sweeps_of_one_study_share_its_runs(tmp_path):
 def test_two_frontiers_two_plans_and_two_reports_leave_whole_files(tmp_path):
     frontier = ["frontier", *ENV, "--points", "2", "--seeds", "0", "--steps", "64", "--no-exact"]
     more = ["--episodes", "50", "--checks", "10", "--explained-episodes", "1", "--out", "f"]
-    codes, said = both([*frontier, *more, *SMALL], [*frontier, *more, *SMALL], cwd=tmp_path)
-    assert 0 in codes, said
+    codes, printed = both([*frontier, *more, *SMALL], [*frontier, *more, *SMALL], cwd=tmp_path)
+    assert 0 in codes, printed
     assert all(
-        code == 0 or "is being written by" in text for code, text in zip(codes, said, strict=True)
+        code == 0 or "is being written by" in text
+        for code, text in zip(codes, printed, strict=True)
     )
     assert json.loads((tmp_path / "f" / "frontier.json").read_text())["points"]
     solve = ["solve", "downside/AmericanPut-v0", "--episodes", "100", "--out", "p", "--risk"]
-    codes, said = both([*solve, "mean"], [*solve, "cvar(0.6)"], cwd=tmp_path)
-    assert codes == [0, 0], said
+    codes, printed = both([*solve, "mean"], [*solve, "cvar(0.6)"], cwd=tmp_path)
+    assert codes == [0, 0], printed
     assert json.loads((tmp_path / "p" / "plan.json").read_text())["value"] > 0
     make().learn(TWO).save(tmp_path / "agent")
     report = [
@@ -259,8 +260,8 @@ def test_two_frontiers_two_plans_and_two_reports_leave_whole_files(tmp_path):
         "--out",
         "r.html",
     ]
-    codes, said = both([*report, "--title", "a"], [*report, "--title", "b"], cwd=tmp_path)
-    assert codes == [0, 0], said
+    codes, printed = both([*report, "--title", "a"], [*report, "--title", "b"], cwd=tmp_path)
+    assert codes == [0, 0], printed
     assert (tmp_path / "r.html").read_text().rstrip().endswith("</html>")
     left = [path.name for path in tmp_path.rglob(".*")]
     assert left == []

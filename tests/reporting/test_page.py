@@ -162,11 +162,11 @@ def test_subjects_may_come_one_by_one_or_in_a_list(single, mixed, tmp_path):
 
 @pytest.mark.slow
 def test_what_is_no_subject_is_named():
-    said = answers("import downside as ds", ["ds.report('runs/a')", "ds.report([3])"])
-    assert "got 'runs/a'. Load it first: ds.load(path)." in said["ds.report('runs/a')"]
+    messages = answers("import downside as ds", ["ds.report('runs/a')", "ds.report([3])"])
+    assert "got 'runs/a'. Load it first: ds.load(path)." in messages["ds.report('runs/a')"]
     assert (
         "`subjects` must be agents, plans or sections, or a list of them, got 3."
-        in (said["ds.report([3])"])
+        in (messages["ds.report([3])"])
     )
 
 

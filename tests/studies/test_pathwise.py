@@ -25,8 +25,8 @@ AGENT = {"name": "pgsrm", **TINY, "hidden_sizes": [4]}
 
 
 def study(agents, environments=(ENV,), **changes):
-    own = {"name": "actors", "risks": ["cvar(0.5)"], "seeds": 1, "episodes": 50, **changes}
-    return {"study": own, "environments": list(environments), "agents": list(agents)}
+    table = {"name": "actors", "risks": ["cvar(0.5)"], "seeds": 1, "episodes": 50, **changes}
+    return {"study": table, "environments": list(environments), "agents": list(agents)}
 
 
 def test_a_run_has_the_steps_of_its_updates():

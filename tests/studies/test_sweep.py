@@ -83,13 +83,13 @@ def test_a_run_that_goes_on_is_valued_once(copied, inline, monkeypatch):
     cell = read_study(study(seeds=1)).runs[0]
     (copied / cell.name / "evaluation.json").unlink()
     played = []
-    before = runs.evaluate
+    before = runs.evaluation.evaluate
 
     def evaluate(agent, *, episodes, seed):
         played.append(episodes)
         return before(agent, episodes=episodes, seed=seed)
 
-    monkeypatch.setattr(runs, "evaluate", evaluate)
+    monkeypatch.setattr(runs.evaluation, "evaluate", evaluate)
     ds.sweep(study(seeds=1, episodes=50), folder=copied)
     assert played == [50]
 

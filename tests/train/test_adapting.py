@@ -25,16 +25,16 @@ LANDER = WarmUp(episodes=20, longest=140, share=0.05, terminated=True, seconds=1
 POLE = WarmUp(episodes=90, longest=58, share=0.02, terminated=True, seconds=2e-5)
 
 
-def settings(algorithm, seen, timesteps=None, num_envs=None, **changes: Any) -> Any:
+def settings(algorithm, warm_up, timesteps=None, num_envs=None, **changes: Any) -> Any:
     return resolve(
-        algorithm, GymnasiumSettings, "default", changes, num_envs, None, seen, timesteps
+        algorithm, GymnasiumSettings, "default", changes, num_envs, None, warm_up, timesteps
     )
 
 
 @pytest.mark.parametrize("algorithm", [SRM, StaticCVaR, DQN])
-@pytest.mark.parametrize("seen", [LANDER, POLE, TEN_STEPS._replace(longest=LONGEST + 1)])
-def test_where_episodes_are_long_or_may_become_long_nothing_changes(algorithm, seen):
-    made = settings(algorithm, seen)
+@pytest.mark.parametrize("warm_up", [LANDER, POLE, TEN_STEPS._replace(longest=LONGEST + 1)])
+def test_where_episodes_are_long_or_may_become_long_nothing_changes(algorithm, warm_up):
+    made = settings(algorithm, warm_up)
     assert made == settings(algorithm, None)
     expected = {**GYMNASIUM, **algorithm.gymnasium_preset}
     assert {name: getattr(made, name) for name in expected} == expected
@@ -91,11 +91,11 @@ def test_the_warm_up_shows_how_long_episodes_are_and_how_they_end(truncates):
     agent = ds.QRDQN(Counter(5, truncates), **SMALL)
     backend = agent._driver.backend
     assert isinstance(backend, GymBackend)
-    seen = backend.warm_up(agent.settings, jax.random.key(0))
+    warm_up = backend.warm_up(agent.settings, jax.random.key(0))
     # 50 steps of one environment.
-    assert (seen.episodes, seen.longest, seen.share) == (10, 5, 1.0)
-    assert seen.terminated is not truncates
-    assert seen.is_short
+    assert (warm_up.episodes, warm_up.longest, warm_up.share) == (10, 5, 1.0)
+    assert warm_up.terminated is not truncates
+    assert warm_up.is_short
 
 
 def test_two_episodes_of_different_length_say_nothing_about_a_horizon():

@@ -103,8 +103,8 @@ def test_an_exported_policy_acts_as_the_agent(name, tmp_path):
     assert export.differences(got, expected) <= 2  # of 500, between scores that are equal
     if policy.backend.num_actions:
         assert len(np.unique(got["action"])) > 1
-    one = {key: value[:1] for key, value in inputs.items()}
-    np.testing.assert_allclose(outputs(path, one)["action"], got["action"][:1], rtol=1e-5)
+    first_row = {key: value[:1] for key, value in inputs.items()}
+    np.testing.assert_allclose(outputs(path, first_row)["action"], got["action"][:1], rtol=1e-5)
 
 
 def test_illegal_actions_are_not_chosen(tmp_path):

@@ -90,13 +90,7 @@ class GymnasiumVectorEnv(VectorEnv[np.ndarray, Any, np.ndarray]):
         super().reset(seed=seed)
         if seed is not None or self._key is None:
             self._key = key_from(self.np_random)
-        chosen = reset_mask(options, self.num_envs)
-        if chosen is None:
-            chosen = np.ones(self.num_envs, bool)
-        elif self._state is None:
-            raise gym.error.ResetNeeded(
-                "`options['reset_mask']` needs copies that are running. Call `reset()` first."
-            )
+        chosen = copies_to_reset(options, self.num_envs, running=self._state is not None)
         with named_faults():
             self._key, *fresh = ready(_reset_all(self.core, self._key, self.num_envs))
         if chosen.all():
@@ -171,6 +165,21 @@ def reset_mask(options: dict[str, Any] | None, num_envs: int) -> Bool[np.ndarray
             "Call `reset` only when an episode has ended."
         )
     return mask.copy()
+
+
+def copies_to_reset(
+    options: dict[str, Any] | None, num_envs: int, *, running: bool
+) -> Bool[np.ndarray, " n"]:
+    """The copies that begin a new episode: all of them without a mask, which needs copies that are
+    running."""
+    chosen = reset_mask(options, num_envs)
+    if chosen is None:
+        return np.ones(num_envs, bool)
+    if not running:
+        raise gym.error.ResetNeeded(
+            "`options['reset_mask']` needs copies that are running. Call `reset()` first."
+        )
+    return chosen
 
 
 def as_autoreset_mode(mode: AutoresetMode | str) -> AutoresetMode:

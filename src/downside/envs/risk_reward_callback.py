@@ -2,6 +2,8 @@
 
 from typing import Any
 
+import numpy as np
+
 
 class RiskRewardCallback:
     """Moves h while stable-baselines3 trains: `model.learn(..., callback=ds.RiskRewardCallback())`.

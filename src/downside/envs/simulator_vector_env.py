@@ -11,7 +11,7 @@ from jaxtyping import Bool, Float
 from downside.envs._parameters import check_whole
 from downside.envs.actions import check_actions
 from downside.envs.faults import SimulatorError
-from downside.envs.gymnasium_vector_env import as_autoreset_mode, final_infos, reset_mask
+from downside.envs.gymnasium_vector_env import as_autoreset_mode, copies_to_reset, final_infos
 from downside.envs.simulator import Simulator
 from downside.envs.simulator_checks import draw_noise
 
@@ -68,13 +68,7 @@ class SimulatorVectorEnv(VectorEnv[np.ndarray, Any, np.ndarray]):
             The observations of all copies, and their `action_mask` if actions are discrete.
         """
         super().reset(seed=seed)
-        chosen = reset_mask(options, self.num_envs)
-        if chosen is None:
-            chosen = np.ones(self.num_envs, bool)
-        elif self._state is None:
-            raise gym.error.ResetNeeded(
-                "`options['reset_mask']` needs copies that are running. Call `reset()` first."
-            )
+        chosen = copies_to_reset(options, self.num_envs, running=self._state is not None)
         self._restart(chosen)
         return self._observations.copy(), self._infos(chosen.copy())
 

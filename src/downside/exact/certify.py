@@ -13,6 +13,7 @@ from downside.exact.lattice import Lattice
 from downside.exact.lattice_problem import LatticeProblem
 from downside.exact.mdp import FiniteMDP
 from downside.exact.outer import Progress, Round
+from downside.exact.problem import AbstractFiniteProblem
 from downside.exact.refinement import Limits, Refinement, check_horizon
 from downside.risk import AbstractSpectralRisk, Distribution, Utility
 
@@ -30,27 +31,27 @@ _QUANTILES = 200
 """Knots of h for a spectrum that is not a finite sum of CVaRs."""
 
 
-class Certified(NamedTuple):
-    """A policy, what it achieves, and what no policy exceeds."""
+class FinitePlan(NamedTuple):
+    """What is known of the optimum of a finite problem."""
 
-    problem: LatticeProblem
+    problem: AbstractFiniteProblem
     """What was solved."""
     policy: Any
-    """The best policy that was found."""
+    """The policy."""
     value: float
     """What it achieves."""
     upper: float
     """What no policy exceeds."""
     utility: Utility
-    """The h that the policy is optimal for."""
+    """The h that it is optimal for."""
     start: str
     """How it was found."""
     alternation: float
-    """What the paper's alternation reaches, on a coarse lattice."""
+    """What the paper's alternation reaches; on a coarse lattice, if there is one."""
     trace: tuple[Round, ...]
-    """Every recursion."""
+    """Every inner solution."""
     tolerance: float
-    """What was asked for."""
+    """How far apart the bounds may be."""
     note: str
     """What stopped the refinement, if the bounds are further apart than that."""
 
@@ -62,7 +63,7 @@ def certify(
     *,
     progress: Progress | None = None,
     achieved: float | None = None,
-) -> Certified:
+) -> FinitePlan:
     """A policy for `risk`, its value, and an upper bound of the optimum.
 
     Arguments:
@@ -193,7 +194,7 @@ class _Run:
         ratio = (1.0 - weight) * level / weight
         return Utility(np.zeros(1), np.ones(1), linear=ratio), ratio
 
-    def result(self) -> Certified:
+    def result(self) -> FinitePlan:
         assert self.problem is not None or self.policy is None
         self.upper = min(self.upper, self.fine.base.best_mean)
         gap, note = self.upper - self.value, ""
@@ -203,7 +204,7 @@ class _Run:
                 f"{self.needed}"
             ).strip()
         problem = self.problem or LatticeProblem(self.fine.lattice(self.fine.range / 64))
-        return Certified(
+        return FinitePlan(
             problem=problem,
             policy=self.policy,
             value=float(self.value),
@@ -218,7 +219,7 @@ class _Run:
 
     # --- kinds of measures ----------------------------------------------------------------------
 
-    def mean(self) -> Certified:
+    def mean(self) -> FinitePlan:
         """Time and state are enough."""
         problem = LatticeProblem(self.fine.lattice(self.fine.range / 64))
         utility = self.risk.utility_at(np.zeros(0))

@@ -1,19 +1,19 @@
 """Finite problems: every reachable node where there are few, lattices where there are many."""
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from downside._arrays import real
-from downside.exact.certify import Certified, certify
+from downside.exact.certify import FinitePlan, certify
 from downside.exact.curve import curve_of
 from downside.exact.finite import FiniteProblem
 from downside.exact.lattice import Lattice
 from downside.exact.lattice_problem import LatticeProblem
 from downside.exact.mdp import FiniteMDP
 from downside.exact.nodes import TooManyNodesError
-from downside.exact.outer import Progress, Round, search
+from downside.exact.outer import Progress, search
 from downside.exact.problem import AbstractFiniteProblem
 from downside.exact.refinement import Limits, Refinement
 from downside.risk import AbstractSpectralRisk, CVaR, Utility
@@ -23,29 +23,6 @@ _FEW_NODES = 60_000
 _FEW_DECISIONS = 2_000
 _REST = 1e-7
 """How much of the largest return is lost where an endless problem with few nodes is cut."""
-
-
-class FinitePlan(NamedTuple):
-    """What is known of the optimum of a finite problem."""
-
-    problem: AbstractFiniteProblem
-    """What was solved."""
-    policy: Any
-    """The policy."""
-    value: float
-    """What it achieves."""
-    upper: float
-    """What no policy exceeds."""
-    utility: Utility
-    """The h that it is optimal for."""
-    start: str
-    """How it was found."""
-    alternation: float
-    """What the paper's alternation reaches."""
-    trace: tuple[Round, ...]
-    """Every inner solution."""
-    note: str
-    """What stopped the refinement before the tolerance, if anything did."""
 
 
 def finite_problem(mdp: FiniteMDP) -> AbstractFiniteProblem:
@@ -64,7 +41,7 @@ def plan_finite(
     """The best policy for `risk` that the limits allow to find, with bounds of the optimum."""
     problem = _listed(mdp)
     if problem is None:
-        return _of_lattice(certify(mdp, risk, limits, progress=progress))
+        return certify(mdp, risk, limits, progress=progress)
     base, tolerance = Lattice(mdp, 1.0), Refinement(mdp, limits).tolerance
     result = search(
         problem, risk, enough=tolerance, seconds=0.5 * limits.seconds, progress=progress
@@ -88,12 +65,9 @@ def plan_finite(
         start=start,
         alternation=result.alternation.value,
         trace=result.trace,
+        tolerance=tolerance,
         note=note,
     )
-
-
-def _of_lattice(result: Certified) -> FinitePlan:
-    return FinitePlan(**{name: getattr(result, name) for name in FinitePlan._fields})
 
 
 def _listed(mdp: FiniteMDP) -> FiniteProblem | None:

@@ -28,6 +28,11 @@ class AbstractActingAgent:
     _generator: np.random.Generator
 
     @property
+    def history(self) -> list[dict[str, Any]]:
+        """An entry for each outer step."""
+        return self._driver.history
+
+    @property
     def _best(self) -> BestPolicy:
         if self._driver.state is None or not self.history:
             raise untrained()

@@ -251,11 +251,6 @@ class Agent(AbstractActingAgent):
             pass
 
     @property
-    def history(self) -> list[dict[str, Any]]:
-        """An entry for each outer step."""
-        return self._driver.history
-
-    @property
     def name(self) -> str:
         """As the paper calls the algorithm."""
         return self.algorithm_class.name
