@@ -3,7 +3,7 @@
 import numpy as np
 
 from downside.explanation.names import Names
-from downside.reporting.deeds import Played, _kinds, _quantiles, _shares
+from downside.reporting.deeds import PlayedEpisodes, _kinds, _quantiles, _shares
 
 NAMES = Names(observation=lambda _: {}, action="bet {}".format, coordinates=("stake",))
 
@@ -11,7 +11,7 @@ NAMES = Names(observation=lambda _: {}, action="bet {}".format, coordinates=("st
 def played(actions, running=None):
     actions = np.asarray(actions)
     running = np.ones(actions.shape[:2], bool) if running is None else np.asarray(running)
-    return Played(np.zeros((len(actions) + 1, actions.shape[1])), actions, running)
+    return PlayedEpisodes(np.zeros((len(actions) + 1, actions.shape[1])), actions, running)
 
 
 def test_the_actions_that_are_taken_most_have_a_share_each_and_the_rest_one():

@@ -118,7 +118,7 @@ def endless(name: str, steps: int = MAX_EPISODE_STEPS) -> EnvironmentFaultError:
 # --- one episode for each seed -----------------------------------------------------------------
 
 
-class Now(NamedTuple):
+class Situation(NamedTuple):
     """One time of the episodes that are played side by side."""
 
     time: int
@@ -137,12 +137,12 @@ class Now(NamedTuple):
 def play_episodes(
     envs: Sequence[gym.Env],
     seeds: Sequence[int],
-    act: Callable[[Now], Any],
-    visit: Callable[[Now, Any], None] | None = None,
+    act: Callable[[Situation], Any],
+    visit: Callable[[Situation, Any], None] | None = None,
     *,
     gamma: float,
     max_steps: int,
-) -> Now:
+) -> Situation:
     """Plays one episode in each environment, for as many as there are seeds.
 
     Arguments:
@@ -164,7 +164,7 @@ def play_episodes(
         masks = None
         if all("action_mask" in info for info in infos):
             masks = np.array([info["action_mask"] for info in infos], bool)
-        now = Now(
+        now = Situation(
             time, list(observations), memory, masks, running.copy(), terminated.copy(), rewards
         )
         over = not running.any() or time >= max_steps

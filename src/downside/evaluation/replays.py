@@ -11,7 +11,7 @@ import gymnasium as gym
 import numpy as np
 from jaxtyping import UInt8
 
-from downside.envs.gym_rollout import Now, endless, play_episodes
+from downside.envs.gym_rollout import Situation, endless, play_episodes
 from downside.evaluation.bootstrap import whole_number
 
 _TAIL = 0.2
@@ -66,7 +66,7 @@ def frames(agent: Any, replay: Replay, count: int = 8) -> list[Frame]:
     wanted = set(np.linspace(0, replay.length, count).round().astype(int).tolist())
     taken: list[Frame] = []
 
-    def take(now: Now, actions: Any) -> None:
+    def take(now: Situation, actions: Any) -> None:
         del actions
         if now.time in wanted:
             picture = np.asarray(env.render(), np.uint8)
@@ -128,11 +128,11 @@ def _with_pictures(agent: Any) -> gym.Env:
 
 
 def _play(
-    agent: Any, env: gym.Env, seed: int, visit: Callable[[Now, Any], None] | None = None
+    agent: Any, env: gym.Env, seed: int, visit: Callable[[Situation, Any], None] | None = None
 ) -> tuple[float, int]:
     """Plays an episode; gives its discounted return and its length."""
 
-    def act(now: Now) -> list[Any]:
+    def act(now: Situation) -> list[Any]:
         mask = None if now.masks is None else now.masks[0]
         return [agent.predict(now.observations[0], action_masks=mask)[0]]
 

@@ -8,7 +8,7 @@ from downside.exact.lattice_policy import LatticePolicy
 from downside.exact.lattice_problem import LatticeProblem
 from downside.exact.mdp import FiniteMDP
 from downside.exact.option import OptionProblem
-from downside.exact.outer import Found, Round, search
+from downside.exact.outer import Round, SearchResult, search
 from downside.exact.plan import Estimate, Plan, as_problem, estimate, solve
 from downside.exact.problem import AbstractFiniteProblem, AbstractProblem, Solution
 from downside.exact.refinement import Limits
@@ -24,7 +24,6 @@ __all__ = [
     "Estimate",
     "FiniteMDP",
     "FiniteProblem",
-    "Found",
     "Lattice",
     "LatticePolicy",
     "LatticeProblem",
@@ -32,6 +31,7 @@ __all__ = [
     "OptionProblem",
     "Plan",
     "Round",
+    "SearchResult",
     "Solution",
     "TooLargeError",
     "TradingProblem",

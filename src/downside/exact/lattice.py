@@ -8,7 +8,7 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from downside.exact.mdp import FiniteMDP
-from downside.exact.transitions import Lists, ToGo, Transitions, to_go
+from downside.exact.transitions import Lists, ReturnsToGo, Transitions, to_go
 from downside.risk import Utility
 
 SNAP = 1e-9
@@ -71,7 +71,7 @@ class Lattice:
         reach: float = 6.0,
         transitions: Transitions | None = None,
         lists: Lists | None = None,
-        rest: ToGo | None = None,
+        rest: ReturnsToGo | None = None,
     ):
         self.mdp, self.width, self.reach = mdp, width, reach
         self.transitions = Transitions.of(mdp) if transitions is None else transitions

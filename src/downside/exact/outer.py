@@ -38,7 +38,7 @@ class Round(NamedTuple):
     """The h it was solved for."""
 
 
-class Found(NamedTuple):
+class SearchResult(NamedTuple):
     """What the outer search came back with."""
 
     solution: Solution
@@ -117,7 +117,7 @@ def search(
     enough: float = 0.0,
     seconds: float = 30.0,
     progress: Progress | None = None,
-) -> Found:
+) -> SearchResult:
     """The best utility for `risk`: the alternation, and a global search over knots.
 
     Arguments:
@@ -156,12 +156,12 @@ def search(
     # The best h for the policy that was found is at least as good, and exact where knots are not.
     run.climb(run.utility(problem.returns(solution.policy)), "the best of these", 2, tolerance)
     solution, utility, _ = run.best
-    return Found(solution, utility, start, alternation, tuple(run.trace), upper)
+    return SearchResult(solution, utility, start, alternation, tuple(run.trace), upper)
 
 
 def polish(
     problem: AbstractProblem, risk: AbstractSpectralRisk, candidates: Sequence[Round]
-) -> Found:
+) -> SearchResult:
     """Solves again for the utilities found on a coarser problem, then alternates from the best."""
     run = _Search(problem, risk, None)
     for candidate in candidates:
@@ -170,7 +170,7 @@ def polish(
     solution, utility, start = run.best
     run.climb(run.utility(problem.returns(solution.policy)), start, 2, 0.0)
     solution, utility, _ = run.best
-    return Found(solution, utility, start, run.trace[0], tuple(run.trace))
+    return SearchResult(solution, utility, start, run.trace[0], tuple(run.trace))
 
 
 def _search_boxes(run: _Search, enough: float, seconds: float) -> float:

@@ -131,7 +131,7 @@ class Lists(NamedTuple):
         return np.diff(np.append(self.begins, self.probabilities.size))
 
 
-class ToGo(NamedTuple):
+class ReturnsToGo(NamedTuple):
     """The return to come by the number of decisions that are left: its extremes and best mean.
 
     Row k belongs to k decisions left, and the last row to any larger number: nothing changes there
@@ -157,7 +157,7 @@ class ToGo(NamedTuple):
         return last if self.horizon is None else min(self.horizon - time, last)
 
 
-def to_go(mdp: FiniteMDP, transitions: Transitions) -> ToGo:
+def to_go(mdp: FiniteMDP, transitions: Transitions) -> ReturnsToGo:
     """Backward recursion over time and state, until the horizon or until nothing changes."""
     horizon, gamma = mdp.horizon, mdp.gamma
     steps = horizon
@@ -194,4 +194,4 @@ def to_go(mdp: FiniteMDP, transitions: Transitions) -> ToGo:
         low[k, live] = np.minimum.reduceat(rewards + gamma * low[k - 1][leads_to], first)
         high[k, live] = np.maximum.reduceat(rewards + gamma * high[k - 1][leads_to], first)
     deviation = np.sqrt(np.maximum(square - mean**2, 0.0))
-    return ToGo(mean, low, high, greedy, deviation, horizon)
+    return ReturnsToGo(mean, low, high, greedy, deviation, horizon)

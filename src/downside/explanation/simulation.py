@@ -14,7 +14,7 @@ from jaxtyping import Array, Float, Int, Key
 
 from downside._random import stream
 from downside.envs import AbstractJaxEnv, GymnasiumEnv, Memory
-from downside.envs.gym_rollout import Now
+from downside.envs.gym_rollout import Situation
 from downside.envs.rollout import AugmentedPolicy, rollout, simulate
 from downside.explanation.names import names_of
 from downside.explanation.sources import JAX_COPIES, AbstractSource
@@ -107,7 +107,7 @@ class SimulatedSource(AbstractSource):
         """Environments to play so many episodes in, at most `JAX_COPIES`."""
         return self._copies[:count]
 
-    def act(self, now: Now, states: list[Any]) -> np.ndarray:
+    def act(self, now: Situation, states: list[Any]) -> np.ndarray:
         """The actions of the policy."""
         rows = np.minimum(np.arange(JAX_COPIES), len(states) - 1)  # one shape is compiled
         memory = Memory(*(jnp.asarray(values[rows], float) for values in now.memory))

@@ -13,7 +13,7 @@ from jaxtyping import Float
 
 from downside.agents import OnPolicySettings, QuantileSettings
 from downside.envs import AbstractJaxEnv, GymnasiumEnv, Memory
-from downside.envs.gym_rollout import Now
+from downside.envs.gym_rollout import Situation
 from downside.exact import AbstractFiniteProblem, Plan
 from downside.explanation.names import Names, names_of
 from downside.explanation.trajectory import Action, TimeStep, grid_through, record_trajectories
@@ -117,7 +117,7 @@ class LearnedSource(AbstractSource):
             appended=self.agent.policy.appended,
         )
 
-    def _act(self, now: Now, states: list[Any]) -> Any:
+    def _act(self, now: Situation, states: list[Any]) -> Any:
         return self.agent.predict(np.array(states), action_masks=now.masks)[0]
 
     def start_returns(self, first: Sequence[TimeStep]) -> Distribution:

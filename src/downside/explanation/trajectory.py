@@ -16,7 +16,7 @@ from jaxtyping import Array, Bool, Float, Int, Key
 from downside._random import stream
 from downside.envs import AbstractJaxEnv, Memory
 from downside.envs.actions import clip
-from downside.envs.gym_rollout import Now, play_episodes
+from downside.envs.gym_rollout import Situation, play_episodes
 from downside.envs.rollout import AugmentedPolicy, unroll
 
 MAX_STEPS = 5_000
@@ -55,7 +55,7 @@ class TimeStep(NamedTuple):
 def record_trajectories(
     envs: Sequence[gym.Env],
     seeds: Sequence[int],
-    act: Callable[[Now, list[Any]], Any],
+    act: Callable[[Situation, list[Any]], Any],
     state_of: Callable[[gym.Env, Any], Any],
     *,
     gamma: float,
@@ -91,7 +91,7 @@ class _Recorder:
         self._open = np.ones(count, bool)
         """Which episodes still lack their last time step."""
 
-    def act(self, now: Now) -> list[Any]:
+    def act(self, now: Situation) -> list[Any]:
         """The actions of all copies, as environments take them."""
         self._states = [
             self._state_of(env, observation)
@@ -100,7 +100,7 @@ class _Recorder:
         actions = np.asarray(self._act(now, self._states))
         return actions.tolist() if actions.ndim == 1 else list(actions)
 
-    def visit(self, now: Now, actions: list[Any] | None) -> None:
+    def visit(self, now: Situation, actions: list[Any] | None) -> None:
         """Adds a time step to each episode, and its reward to the one before."""
         if actions is None:  # a truncated episode would go on, so its last action counts
             actions = self.act(now)

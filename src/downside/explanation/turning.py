@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from downside.envs.gym_rollout import Now
+from downside.envs.gym_rollout import Situation
 from downside.explanation.explain import explained_steps, make_source
 from downside.explanation.narrative import aim, number
 from downside.explanation.results import Episode, ExplainedStep, Explanation
@@ -77,7 +77,7 @@ def _trajectories(parts: Sequence[_Part], seeds: Sequence[int]) -> list[list[Tim
     """Episodes of the policy of each part in turn: what was earned goes on to the next."""
     first = parts[0].source
 
-    def act(now: Now, states: list[Any]) -> np.ndarray:
+    def act(now: Situation, states: list[Any]) -> np.ndarray:
         (*_, part) = (part for part in parts if part.begin <= now.time)
         return part.source.act(now, states)
 

@@ -28,7 +28,7 @@ _MOST_ACTIONS = 6
 """Kinds of an unordered action, and coordinates of a continuous one."""
 
 
-class Played(NamedTuple):
+class PlayedEpisodes(NamedTuple):
     """Episodes of a policy, step by step."""
 
     accumulated: Float[np.ndarray, "S n"]
@@ -38,7 +38,7 @@ class Played(NamedTuple):
     running: Bool[np.ndarray, "T n"]
 
 
-def play_together(agents: Sequence[Agent], seed: int) -> list[Played] | None:
+def play_together(agents: Sequence[Agent], seed: int) -> list[PlayedEpisodes] | None:
     """The same episodes for each agent; None unless their environment is written in JAX."""
     played = []
     for agent in agents:
@@ -49,7 +49,7 @@ def play_together(agents: Sequence[Agent], seed: int) -> list[Played] | None:
         gamma = agent.settings.gamma
         parts = _play(env, policy, gamma, measuring_horizon(env, gamma), jax.random.key(seed))
         before, final, actions, running = jax.device_get(parts)
-        played.append(Played(np.concatenate([before, final[None]]), actions, running))
+        played.append(PlayedEpisodes(np.concatenate([before, final[None]]), actions, running))
     return played
 
 
@@ -119,7 +119,7 @@ def deeds_data(agents: Sequence[Agent], seed: int = 0) -> list[dict[str, Any]] |
     return data
 
 
-def _kinds(played: Sequence[Played], num_actions: int) -> list[int]:
+def _kinds(played: Sequence[PlayedEpisodes], num_actions: int) -> list[int]:
     """The actions that are taken most, of all policies together; the others have one share."""
     taken = np.concatenate([each.actions[each.running] for each in played])
     counts = np.bincount(taken, minlength=num_actions)
@@ -128,7 +128,7 @@ def _kinds(played: Sequence[Played], num_actions: int) -> list[int]:
 
 
 def _shares(
-    played: Played, kept: list[int], kinds: list[int], names: Names, num_actions: int
+    played: PlayedEpisodes, kept: list[int], kinds: list[int], names: Names, num_actions: int
 ) -> dict[str, Any]:
     """The share of each unordered action by step."""
     rows = []
@@ -143,7 +143,7 @@ def _shares(
 
 
 def _quantiles(
-    played: Played, kept: list[int], points: np.ndarray | None, names: Names
+    played: PlayedEpisodes, kept: list[int], points: np.ndarray | None, names: Names
 ) -> dict[str, Any]:
     """Quantiles of each coordinate of an action by step."""
     values = played.actions if points is None else points[played.actions]

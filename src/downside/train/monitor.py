@@ -45,7 +45,7 @@ class Callback:
         """After the last step, also when training was interrupted."""
 
 
-class Called(Callback):
+class FunctionCallback(Callback):
     """A plain function of the agent, called after each outer step."""
 
     def __init__(self, function: Callable[["Agent"], bool | None]):
@@ -197,7 +197,7 @@ def as_callbacks(given: Any) -> list[Callback]:
         return [callback for part in given for callback in as_callbacks(part)]
     if callable(given):
         function: Any = given
-        return [Called(function)]
+        return [FunctionCallback(function)]
     raise TypeError(
         f"`callback` must be a ds.Callback, a function of the agent, or a list of them, got "
         f"{given!r}."
