@@ -100,7 +100,7 @@ def test_new_returns_do_not_stand_beside_the_values_of_others(copied, monkeypatc
     def full(*_):
         raise OSError("No space left on device")
 
-    monkeypatch.setattr(runs, "write_json", full)
+    monkeypatch.setattr(runs.evaluation, "write_json", full)
     with pytest.raises(OSError, match="No space left"):
         runs.value_run(ds.load(run_folder), run_folder, 50)
     assert not is_valued(run_folder)
