@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 import downside as ds
-from downside import cli, runs
-from downside.runs import EVALUATION_SEED, is_valued, list_runs
+from downside import cli
+from downside.runs import EVALUATION_SEED, evaluation, is_valued, list_runs, value_run
 from downside.studies import read_study
 from downside.studies.engines import Report
 from downside.studies.storage import attempts
@@ -83,13 +83,13 @@ def test_a_run_that_goes_on_is_valued_once(copied, inline, monkeypatch):
     cell = read_study(study(seeds=1)).runs[0]
     (copied / cell.name / "evaluation.json").unlink()
     played = []
-    before = runs.evaluation.evaluate
+    before = evaluation.evaluate
 
     def evaluate(agent, *, episodes, seed):
         played.append(episodes)
         return before(agent, episodes=episodes, seed=seed)
 
-    monkeypatch.setattr(runs.evaluation, "evaluate", evaluate)
+    monkeypatch.setattr(evaluation, "evaluate", evaluate)
     ds.sweep(study(seeds=1, episodes=50), folder=copied)
     assert played == [50]
 
@@ -100,9 +100,9 @@ def test_new_returns_do_not_stand_beside_the_values_of_others(copied, monkeypatc
     def full(*_):
         raise OSError("No space left on device")
 
-    monkeypatch.setattr(runs.evaluation, "write_json", full)
+    monkeypatch.setattr(evaluation, "write_json", full)
     with pytest.raises(OSError, match="No space left"):
-        runs.value_run(ds.load(run_folder), run_folder, 50)
+        value_run(ds.load(run_folder), run_folder, 50)
     assert not is_valued(run_folder)
 
 
