@@ -19,9 +19,9 @@ import numpy as np
 from gymnasium.vector import AutoresetMode
 
 import downside as ds
-from downside.envs.gym_rollout import VectorRollout
-from downside.envs.vector_adapter import VectorEnvAdapter
-from downside.train.gym_program import greedy_actions
+from downside.envs.gymnasium.rollout import VectorRollout
+from downside.envs.gymnasium.vector_adapter import VectorEnvAdapter
+from downside.train.backends.gymnasium.program import greedy_actions
 
 ENV, ENVIRONMENTS = "downside/WindyLunarLander-v0", 8
 SAME = {

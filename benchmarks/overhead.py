@@ -14,7 +14,7 @@ import time
 import jax
 
 import downside as ds
-from downside.train import jax_program
+from downside.train.backends.jax import program as jax_program
 
 ENV = "downside/MeanReversion-v0"
 

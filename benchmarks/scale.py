@@ -31,7 +31,7 @@ import downside as ds
 from downside._files import write_text
 from downside._machine import cores
 from downside.experiments._rows import Row, read_rows, write_about, write_rows
-from downside.train.state import FIT_CHUNK
+from downside.train.backends.state import FIT_CHUNK
 
 ENV = "downside/MeanReversion-v0"
 ROOT = Path(__file__).parents[1]

@@ -21,8 +21,8 @@ import gymnasium as gym
 import numpy as np
 
 import downside as ds
-from downside.envs.gym_rollout import VectorRollout, in_turns
-from downside.envs.vector_adapter import VectorEnvAdapter
+from downside.envs.gymnasium.rollout import VectorRollout, in_turns
+from downside.envs.gymnasium.vector_adapter import VectorEnvAdapter
 
 RISK = ds.parse("0.5*mean + 0.5*cvar(0.2)")
 TAIL = ds.parse("cvar(0.2)")

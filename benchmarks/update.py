@@ -18,7 +18,7 @@ import equinox as eqx
 import jax
 
 import downside as ds
-from downside.train import jax_program
+from downside.train.backends.jax import program as jax_program
 
 RISKS = {"torch-cvar": "cvar(0.5)", "torch-dense": "exponential(4)"}
 UPDATES = 20

@@ -12,7 +12,7 @@ from downside.agents import (
     SimulatorSettings,
 )
 from downside.agents.settings import docstrings
-from downside.train.adapting import AN_EXAMPLE
+from downside.train.backends.gymnasium.adapting import AN_EXAMPLE
 from downside.train.config import resolve
 
 PAGE = Path(__file__).parent / "reference" / "settings.md"

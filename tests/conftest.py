@@ -14,9 +14,12 @@ from jaxtyping import install_import_hook
 CHECKED = (
     *("risk", "decompose", "ops", "envs", "exact", "agents", "evaluation", "explanation"),
     *("reporting", "studies", "experiments", "cli", "runs"),
-    *(f"train.{name}" for name in ("agent", "checkpoint", "config", "driver", "jax_backend")),
-    *(f"train.{name}" for name in ("jax_program", "loading", "log", "many", "monitor")),
-    *(f"train.{name}" for name in ("outer", "policy", "schema", "state")),
+    *(
+        f"train.{name}"
+        for name in ("agent", "config", "driver", "log", "many", "monitor", "policy")
+    ),
+    *(f"train.backends.{name}" for name in ("jax", "outer", "state")),
+    *(f"train.checkpoints.{name}" for name in ("checkpoint", "loading", "schema")),
 )
 install_import_hook([f"downside.{name}" for name in CHECKED], "beartype.beartype")
 
@@ -25,7 +28,7 @@ jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.2)
 # Most of the time goes into compiling programs that then run for milliseconds.
 jax.config.update("jax_disable_most_optimizations", True)
 
-LONG_RUNNING = ("tests.exact", "tests.test_learning", "tests.envs.test_tabular")
+LONG_RUNNING = ("tests.exact", "tests.test_learning", "tests.envs.problems.finite.test_tabular")
 """Modules whose programs run for long enough to be worth optimising."""
 
 

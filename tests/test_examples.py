@@ -13,8 +13,8 @@ import pytest
 
 import downside as ds
 from downside.envs import Memory
-from downside.train.outer import learned_outer, start_states
-from downside.train.replay import Transition, branch_of
+from downside.train.backends.outer import learned_outer, start_states
+from downside.train.backends.replay import Transition, branch_of
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
 

@@ -21,7 +21,7 @@ LANDER_IDS = {
     "downside/WindyLunarLander-v0": "windy_lunar_lander",
     "downside/RiskyLunarLander-v0": "risky_lunar_lander",
 }
-"""Ids of the landers, with the functions of `envs/lunar_lander.py` that make them."""
+"""Ids of the landers, with the functions of `envs/problems/lunar_lander.py` that make them."""
 
 
 def register_environments() -> None:
@@ -31,15 +31,15 @@ def register_environments() -> None:
             # The time limit, where there is one, is part of the problem itself.
             gym.register(
                 env_id,
-                entry_point="downside.envs.gymnasium_env:GymnasiumEnv",
-                vector_entry_point="downside.envs.gymnasium_vector_env:GymnasiumVectorEnv",
+                entry_point="downside.envs.gymnasium.env:GymnasiumEnv",
+                vector_entry_point="downside.envs.gymnasium.vector_env:GymnasiumVectorEnv",
                 kwargs={"core": name},
             )
     for env_id, name in LANDER_IDS.items():
         if env_id not in gym.registry:
             gym.register(
                 env_id,
-                entry_point=f"downside.envs.lunar_lander:{name}",
+                entry_point=f"downside.envs.problems.lunar_lander:{name}",
                 max_episode_steps=1000,
                 reward_threshold=200,
             )

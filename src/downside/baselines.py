@@ -10,10 +10,10 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from downside.envs import black_scholes
 from downside.envs._parameters import check_real, real
 from downside.envs.actions import clip
-from downside.envs.hedging import Hedging, HedgingState
+from downside.envs.problems.finance import black_scholes
+from downside.envs.problems.finance.hedging import Hedging, HedgingState
 from downside.envs.registry import make_jax
 from downside.envs.rollout import simulate
 from downside.risk import AbstractSpectralRisk

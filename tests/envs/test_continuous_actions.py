@@ -22,9 +22,9 @@ from downside.envs import (
     TradingState,
 )
 from downside.envs.actions import clip
-from downside.envs.gym_rollout import VectorRollout, play_episodes
+from downside.envs.gymnasium.rollout import VectorRollout, play_episodes
+from downside.envs.gymnasium.vector_adapter import VectorEnvAdapter
 from downside.envs.rollout import play, simulate
-from downside.envs.vector_adapter import VectorEnvAdapter
 from downside.evaluation import evaluate_policy
 
 from .scripted import Scripted

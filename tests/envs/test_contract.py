@@ -25,7 +25,7 @@ from downside.envs import (
     TargetAware,
     registered,
 )
-from downside.envs.lunar_lander import LANDERS
+from downside.envs.problems.lunar_lander import LANDERS
 
 IDS = [entry.id for entry in registered()]
 JAX_ENTRIES: list[Any] = [entry for entry in registered() if entry.problem is not None]

@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from downside.envs.cliff_walk import CliffWalk
+from downside.envs.problems.finite.cliff_walk import CliffWalk
 from downside.exact.bounds import certified_bounds
 from downside.exact.finite import FiniteProblem
 from downside.exact.mdp import FiniteMDP

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from downside.decompose import conditional_risk
-from downside.envs.cliff_walk import DOWN, RIGHT, UP, CliffWalk
+from downside.envs.problems.finite.cliff_walk import DOWN, RIGHT, UP, CliffWalk
 from downside.exact.finite import FiniteProblem
 from downside.exact.mdp import FiniteMDP
 from downside.risk import CVaR, Distribution, Mean, Utility, WeightedCVaR

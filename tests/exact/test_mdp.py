@@ -6,7 +6,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 
-from downside.envs.cliff_walk import CliffWalk
+from downside.envs.problems.finite.cliff_walk import CliffWalk
 from downside.exact.mdp import FiniteMDP
 
 STAY = np.array([[[0.25, 0.75], [1.0, 0.0]], [[0.0, 1.0], [0.5, 0.5]]])

@@ -5,7 +5,7 @@ import pytest
 
 from downside import CVaR, Exponential, Mean, parse
 from downside.envs import MeanReversion
-from downside.envs.prices import ornstein_uhlenbeck_deviation
+from downside.envs.problems.finance.prices import ornstein_uhlenbeck_deviation
 from downside.exact import TradingProblem, solve
 
 NOISE = np.linspace(-6.0, 6.0, 301)

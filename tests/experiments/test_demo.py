@@ -10,7 +10,7 @@ import pytest
 from downside.evaluation import Evaluation
 from downside.experiments import demo
 from downside.experiments._options import Options
-from downside.train.checkpoint import CheckpointError
+from downside.train.checkpoints.checkpoint import CheckpointError
 
 RESULTS = Path(__file__).parents[2] / "results"
 

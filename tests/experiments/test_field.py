@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from downside.envs.guarded_maze import GUARDED
+from downside.envs.problems.guarded_maze import GUARDED
 from downside.experiments import _maze_grid, betting, guarded_maze, lander_risky, load
 from downside.experiments._options import Options
 from downside.experiments._rows import write_rows

@@ -12,7 +12,7 @@ import safetensors
 import safetensors.numpy
 
 import downside as ds
-from downside.train import checkpoint
+from downside.train.checkpoints import checkpoint
 
 MAX_SECONDS, MAX_BYTES = 2.0, 2**30
 

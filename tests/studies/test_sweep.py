@@ -71,7 +71,7 @@ def test_other_episodes_need_no_training(copied, inline, monkeypatch):
 @pytest.mark.slow
 def test_a_study_that_says_no_episodes_has_one_number_of_them(copied, inline, monkeypatch):
     # What was valued in 100 episodes is not taken for what is to be valued in the default number.
-    monkeypatch.setattr("downside.train.jax_backend.JaxBackend.default_episodes", 150)
+    monkeypatch.setattr("downside.train.backends.jax.backend.JaxBackend.default_episodes", 150)
     table = study(seeds=3)
     del table["study"]["episodes"]
     result = ds.sweep(table, folder=copied)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import downside as ds
-from downside.train import jax_program
+from downside.train.backends.jax import program as jax_program
 
 from .tiny import (
     CHUNK,

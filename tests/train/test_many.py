@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 
 import downside as ds
-from downside.train import jax_program
 from downside.train import many as module
+from downside.train.backends.jax import program as jax_program
 from downside.train.many import _group_size, train_agents
 
 from .sharded import trained

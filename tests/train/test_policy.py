@@ -7,7 +7,7 @@ import pytest
 
 import downside as ds
 from downside.envs import GymnasiumEnv, GymnasiumVectorEnv
-from downside.train.jax_backend import GreedyPolicy
+from downside.train.backends.jax.backend import GreedyPolicy
 
 from .tiny import ENV, TINY, TWO, make
 

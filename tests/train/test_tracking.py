@@ -17,7 +17,7 @@ import pytest
 import downside as ds
 from downside.agents import GymnasiumSettings
 from downside.agents.optimisers import make_optimiser
-from downside.envs.sb3_vector_env import Sb3VectorEnv, from_sb3
+from downside.envs.gymnasium.sb3_vector_env import Sb3VectorEnv, from_sb3
 from downside.train.config import sampled_schedule
 
 from .tiny import SMALL, TWO, make

@@ -9,8 +9,8 @@ import numpy as np
 
 import downside as ds
 from downside.envs import MeanReversion
-from downside.train.checkpoint import to_arrays
-from downside.train.gym_backend import GymBackend
+from downside.train.backends.gymnasium.backend import GymBackend
+from downside.train.checkpoints.checkpoint import to_arrays
 
 # Trades -2, -1, 0, 1, 2 in three periods; two of them in a row may break the limit.
 ENV = MeanReversion(periods=3, num_trades=5, inventory_limit=2.0)

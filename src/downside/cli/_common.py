@@ -33,7 +33,7 @@ def _value(text: str) -> Any:
 def agent_class(name: str) -> Any:
     """The agent that a user means: one of ours by name, or `module:Class` for one of theirs."""
     from downside.train import Agent
-    from downside.train.loading import agents_by_name
+    from downside.train.checkpoints.loading import agents_by_name
 
     module, colon, attribute = name.partition(":")
     if colon:

@@ -18,7 +18,7 @@ from downside.agents.settings import docstrings
 from downside.cli._common import agent_class
 from downside.envs.registry import import_environment, is_jax_id
 from downside.risk import as_dial
-from downside.train.adapting import AN_EXAMPLE
+from downside.train.backends.gymnasium.adapting import AN_EXAMPLE
 from downside.train.config import resolve, unknown_setting
 
 _VERSIONED = re.compile(r"[^-=].*-v\d+")

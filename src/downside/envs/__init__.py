@@ -3,26 +3,11 @@
 Importing `downside` registers the ids `downside/...-v0` with Gymnasium.
 """
 
-from downside.envs.american_put import AmericanPut, OptionState
 from downside.envs.checking import check_env
-from downside.envs.cliff_walk import CliffWalk, GridState, Tables
 from downside.envs.core import AbstractJaxEnv, Step, StepResult
 from downside.envs.faults import EnvironmentFaultError, SimulatorError
-from downside.envs.finite_problems import (
-    BettingGame,
-    DualCounterexample,
-    GamblersRuin,
-    Inventory,
-    MachineReplacement,
-    RiverSwim,
-)
-from downside.envs.guarded_maze import GuardedMaze, MazeState
-from downside.envs.gymnasium_env import GymnasiumEnv
-from downside.envs.gymnasium_vector_env import GymnasiumVectorEnv
-from downside.envs.hedging import Hedging, HedgingState
-from downside.envs.history import PastAware, VectorPastAware
-from downside.envs.lunar_lander import RiskyLunarLander, risky_lunar_lander, windy_lunar_lander
-from downside.envs.mean_reversion import MeanReversion, TradingState
+from downside.envs.gymnasium.env import GymnasiumEnv
+from downside.envs.gymnasium.vector_env import GymnasiumVectorEnv
 from downside.envs.memory import (
     AbstractMemoryInput,
     Memory,
@@ -31,20 +16,39 @@ from downside.envs.memory import (
     TargetInput,
 )
 from downside.envs.memory_env import JaxMemoryAware, MemoryState
-from downside.envs.portfolio import Portfolio, PortfolioState
+from downside.envs.problems.finance.american_put import AmericanPut, OptionState
+from downside.envs.problems.finance.hedging import Hedging, HedgingState
+from downside.envs.problems.finance.mean_reversion import MeanReversion, TradingState
+from downside.envs.problems.finance.portfolio import Portfolio, PortfolioState
+from downside.envs.problems.finite.cliff_walk import CliffWalk, GridState, Tables
+from downside.envs.problems.finite.literature import (
+    BettingGame,
+    DualCounterexample,
+    GamblersRuin,
+    Inventory,
+    MachineReplacement,
+    RiverSwim,
+)
+from downside.envs.problems.finite.tabular import Tabular, TabularState
+from downside.envs.problems.finite.tabulated import AbstractTabulated
+from downside.envs.problems.guarded_maze import GuardedMaze, MazeState
+from downside.envs.problems.lunar_lander import (
+    RiskyLunarLander,
+    risky_lunar_lander,
+    windy_lunar_lander,
+)
 from downside.envs.registry import Registered, make_jax, registered
-from downside.envs.risk_reward import RiskReward, VectorRiskReward
-from downside.envs.risk_reward_callback import RiskRewardCallback
-from downside.envs.simulator import Simulator, SimulatorState
-from downside.envs.simulator_vector_env import SimulatorVectorEnv
-from downside.envs.tabular import Tabular, TabularState
-from downside.envs.tabulated import AbstractTabulated
-from downside.envs.vector_wrappers import (
+from downside.envs.simulators.simulator import Simulator, SimulatorState
+from downside.envs.simulators.vector_env import SimulatorVectorEnv
+from downside.envs.wrappers.history import PastAware, VectorPastAware
+from downside.envs.wrappers.memory_aware import MemoryAware, ReturnAware, TargetAware
+from downside.envs.wrappers.risk_reward import RiskReward, VectorRiskReward
+from downside.envs.wrappers.risk_reward_callback import RiskRewardCallback
+from downside.envs.wrappers.vector_memory_aware import (
     VectorMemoryAware,
     VectorReturnAware,
     VectorTargetAware,
 )
-from downside.envs.wrappers import MemoryAware, ReturnAware, TargetAware
 
 __all__ = [
     "AbstractJaxEnv",

@@ -14,10 +14,10 @@ from jaxtyping import Array, Float, Key
 from downside.envs.actions import check_box
 from downside.envs.core import AbstractJaxEnv, Step
 from downside.envs.faults import named_faults
+from downside.envs.gymnasium.vector_adapter import VectorEnvAdapter
 from downside.envs.registry import make_jax
-from downside.envs.simulator import Simulator
-from downside.envs.simulator_checks import check_simulator
-from downside.envs.vector_adapter import VectorEnvAdapter
+from downside.envs.simulators.checks import check_simulator
+from downside.envs.simulators.simulator import Simulator
 
 _EPISODES = 8
 _STEPS = 200

@@ -14,10 +14,10 @@ import numpy as np
 
 from downside._registration import JAX_IDS
 from downside.envs.core import AbstractJaxEnv
-from downside.envs.gymnasium_env import GymnasiumEnv
-from downside.envs.gymnasium_vector_env import GymnasiumVectorEnv
-from downside.envs.simulator import Simulator
-from downside.envs.simulator_vector_env import SimulatorVectorEnv
+from downside.envs.gymnasium.env import GymnasiumEnv
+from downside.envs.gymnasium.vector_env import GymnasiumVectorEnv
+from downside.envs.simulators.simulator import Simulator
+from downside.envs.simulators.vector_env import SimulatorVectorEnv
 
 _NOT_THE_PROBLEM = ("render_mode", "num_envs", "vectorization_mode", "vector_kwargs", "wrappers")
 """What Gymnasium keeps among the parameters of an environment although it is none."""

@@ -1,7 +1,7 @@
 """A JAX environment that shows what it has paid so far.
 
 It is an environment like any other: it can be mapped, compiled and turned into a Gymnasium
-environment. `wrappers.py` has the wrappers of the same purpose for any Gymnasium environment.
+environment. `wrappers/` has the wrappers of the same purpose for any Gymnasium environment.
 """
 
 from typing import Any, NamedTuple

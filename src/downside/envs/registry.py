@@ -11,15 +11,15 @@ import gymnasium as gym
 from downside._names import closest
 from downside._registration import JAX_IDS, LANDER_IDS
 from downside.envs.core import AbstractJaxEnv
-from downside.envs.gymnasium_env import GymnasiumEnv
-from downside.envs.gymnasium_vector_env import GymnasiumVectorEnv
-from downside.envs.lunar_lander import LANDERS
+from downside.envs.gymnasium.env import GymnasiumEnv
+from downside.envs.gymnasium.vector_env import GymnasiumVectorEnv
 from downside.envs.memory_env import JaxMemoryAware
-from downside.envs.problems import PROBLEMS, build, parameter_names
-from downside.envs.simulator import Simulator
-from downside.envs.simulator_vector_env import SimulatorVectorEnv
-from downside.envs.vector_wrappers import VectorMemoryAware
-from downside.envs.wrappers import MemoryAware, ReturnAware, TargetAware
+from downside.envs.problems.by_name import PROBLEMS, build, parameter_names
+from downside.envs.problems.lunar_lander import LANDERS
+from downside.envs.simulators.simulator import Simulator
+from downside.envs.simulators.vector_env import SimulatorVectorEnv
+from downside.envs.wrappers.memory_aware import MemoryAware, ReturnAware, TargetAware
+from downside.envs.wrappers.vector_memory_aware import VectorMemoryAware
 
 
 class EnvironmentNotFoundError(ValueError):
@@ -27,7 +27,7 @@ class EnvironmentNotFoundError(ValueError):
 
 
 _ENTRY_POINTS = tuple(
-    f"downside.{module}:GymnasiumEnv" for module in ("envs.gymnasium_env", "envs")
+    f"downside.{module}:GymnasiumEnv" for module in ("envs.gymnasium.env", "envs")
 )
 # Wrappers that leave the problem as it is.
 _HARMLESS = (

@@ -7,15 +7,15 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import UInt8
 
-from downside.envs.american_put import EXERCISE, AmericanPut
-from downside.envs.cliff_walk import CliffWalk
 from downside.envs.core import AbstractJaxEnv
-from downside.envs.guarded_maze import GOAL, GUARDED, SIZE, WALLS, GuardedMaze
-from downside.envs.hedging import Hedging
-from downside.envs.mean_reversion import MeanReversion
 from downside.envs.memory_env import JaxMemoryAware
-from downside.envs.portfolio import Portfolio
-from downside.envs.tabulated import AbstractTabulated
+from downside.envs.problems.finance.american_put import EXERCISE, AmericanPut
+from downside.envs.problems.finance.hedging import Hedging
+from downside.envs.problems.finance.mean_reversion import MeanReversion
+from downside.envs.problems.finance.portfolio import Portfolio
+from downside.envs.problems.finite.cliff_walk import CliffWalk
+from downside.envs.problems.finite.tabulated import AbstractTabulated
+from downside.envs.problems.guarded_maze import GOAL, GUARDED, SIZE, WALLS, GuardedMaze
 
 _INK, _MUTED, _PRICE, _SELL, _BUY = "#222222", "#9aa0a6", "#2b6cb0", "#c0392b", "#2f855a"
 _GROUND, _CLIFF = "#efe9dc", "#3d3a36"

@@ -5,7 +5,7 @@
   where they may go on after it.
 - `simulate`: the returns of many episodes, in batches that fit into memory.
 
-Each keeps the memory (s, c) of every episode. `gym_rollout.py` has the same for Gymnasium
+Each keeps the memory (s, c) of every episode. `gymnasium/rollout.py` has the same for Gymnasium
 environments.
 """
 

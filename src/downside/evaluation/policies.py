@@ -4,9 +4,9 @@ from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
-from downside.envs.gym_rollout import VectorRollout
-from downside.envs.sb3_vector_env import from_sb3
-from downside.envs.vector_adapter import VectorEnvAdapter
+from downside.envs.gymnasium.rollout import VectorRollout
+from downside.envs.gymnasium.sb3_vector_env import from_sb3
+from downside.envs.gymnasium.vector_adapter import VectorEnvAdapter
 from downside.evaluation.bootstrap import whole_number
 
 

@@ -11,7 +11,7 @@ import gymnasium as gym
 import numpy as np
 from jaxtyping import UInt8
 
-from downside.envs.gym_rollout import Situation, endless, play_episodes
+from downside.envs.gymnasium.rollout import Situation, endless, play_episodes
 from downside.evaluation.bootstrap import whole_number
 
 _TAIL = 0.2

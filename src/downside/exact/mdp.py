@@ -11,9 +11,9 @@ from jaxtyping import Bool, Float, Int
 
 from downside._arrays import real
 from downside._typing import ArrayLike
-from downside.envs._outcomes import Outcomes, as_horizon, pack_outcomes
-from downside.envs.cliff_walk import Tables
-from downside.envs.tabular import Tabular
+from downside.envs.problems.finite._outcomes import Outcomes, as_horizon, pack_outcomes
+from downside.envs.problems.finite.cliff_walk import Tables
+from downside.envs.problems.finite.tabular import Tabular
 from downside.exact.csv_tables import read_transitions, write_transitions
 
 _CUT = 1e-4

@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 
 from downside.envs import AmericanPut
-from downside.envs.prices import ornstein_uhlenbeck_deviation
+from downside.envs.problems.finance.prices import ornstein_uhlenbeck_deviation
 from downside.exact.problem import AbstractProblem, Solution
 from downside.exact.simulate import simulate
 from downside.risk import Distribution, Utility

@@ -15,7 +15,7 @@ from rich.progress import SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from downside._arrays import real
 from downside.envs import AbstractJaxEnv, AmericanPut, CliffWalk, MeanReversion, Tabular, make_jax
-from downside.envs.tabulated import AbstractTabulated
+from downside.envs.problems.finite.tabulated import AbstractTabulated
 from downside.exact.finite_plan import finite_problem, plan_finite
 from downside.exact.mdp import FiniteMDP
 from downside.exact.option import OptionProblem

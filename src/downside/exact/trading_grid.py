@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 
 from downside.envs import MeanReversion
-from downside.envs.prices import ornstein_uhlenbeck_deviation
+from downside.envs.problems.finance.prices import ornstein_uhlenbeck_deviation
 
 _REACH = 5.2
 """Half the width of the price grid, in standard deviations of the price."""

@@ -36,7 +36,7 @@ from downside.studies.spec import RunSpec
 from downside.studies.storage import failure, state
 from downside.studies.study import Study, read_study
 from downside.train import Agent, load
-from downside.train.checkpoint import CheckpointError
+from downside.train.checkpoints.checkpoint import CheckpointError
 
 EPISODES, QUICK_SHARE = 100_000, 50
 """Fresh episodes that an agent is evaluated in, and by how many fewer if `quick`."""

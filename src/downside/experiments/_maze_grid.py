@@ -19,7 +19,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
-from downside.envs.guarded_maze import GOAL, GUARDED, SIZE, WALLS, GuardedMaze, MazeState
+from downside.envs.problems.guarded_maze import GOAL, GUARDED, SIZE, WALLS, GuardedMaze, MazeState
 from downside.envs.rollout import simulate
 
 _MOVES = np.array([(-1.0, 0.0), (1.0, 0.0), (0.0, -1.0), (0.0, 1.0)])

@@ -18,7 +18,7 @@ from downside.experiments._tables import show, terminal
 from downside.experiments.optimum import ENVIRONMENT, GAMMA, optimum
 from downside.runs import evaluation_seed
 from downside.train import PGSRM, load
-from downside.train.checkpoint import CheckpointError
+from downside.train.checkpoints.checkpoint import CheckpointError
 
 SETTINGS: Mapping[str, Any] = {"updates": 1000, "batch_size": 2048}
 """A twelfth of the episodes of a dial with the defaults."""

@@ -17,7 +17,7 @@ import numpy as np
 from jaxtyping import Float
 
 from downside.envs import AmericanPut
-from downside.envs.american_put import EXERCISE
+from downside.envs.problems.finance.american_put import EXERCISE
 from downside.exact import Plan
 from downside.experiments._experiment import Experiment, Run, entry
 from downside.experiments._figures import agent_words, colour, figure, words

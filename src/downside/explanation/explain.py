@@ -33,7 +33,7 @@ from downside.explanation.sources import (
 from downside.explanation.trajectory import Action, TimeStep
 from downside.risk import AbstractSpectralRisk, Distribution
 from downside.train import Agent
-from downside.train.jax_backend import GreedyPolicy
+from downside.train.backends.jax.backend import GreedyPolicy
 
 _CHECK_CONTINUATIONS = CONTINUATIONS_AT_A_TIME
 """Continuations of a time step in the checks: averages over episodes need no more."""

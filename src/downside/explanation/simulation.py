@@ -14,7 +14,7 @@ from jaxtyping import Array, Float, Int, Key
 
 from downside._random import stream
 from downside.envs import AbstractJaxEnv, GymnasiumEnv, Memory
-from downside.envs.gym_rollout import Situation
+from downside.envs.gymnasium.rollout import Situation
 from downside.envs.rollout import AugmentedPolicy, rollout, simulate
 from downside.explanation.names import names_of
 from downside.explanation.sources import JAX_COPIES, AbstractSource
@@ -28,7 +28,7 @@ from downside.explanation.trajectory import (
     simulate_trajectories,
 )
 from downside.risk import AbstractSpectralRisk, Distribution
-from downside.train.state import measuring_horizon
+from downside.train.backends.state import measuring_horizon
 
 START_EPISODES = 50_000
 """Simulated episodes behind the return seen from the start."""

@@ -13,7 +13,7 @@ from jaxtyping import Float
 
 from downside.agents import OnPolicySettings, QuantileSettings
 from downside.envs import AbstractJaxEnv, GymnasiumEnv, Memory
-from downside.envs.gym_rollout import Situation
+from downside.envs.gymnasium.rollout import Situation
 from downside.exact import AbstractFiniteProblem, Plan
 from downside.explanation.names import Names, names_of
 from downside.explanation.trajectory import Action, TimeStep, grid_through, record_trajectories

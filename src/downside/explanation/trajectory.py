@@ -16,7 +16,7 @@ from jaxtyping import Array, Bool, Float, Int, Key
 from downside._random import stream
 from downside.envs import AbstractJaxEnv, Memory
 from downside.envs.actions import clip
-from downside.envs.gym_rollout import Situation, play_episodes
+from downside.envs.gymnasium.rollout import Situation, play_episodes
 from downside.envs.rollout import AugmentedPolicy, unroll
 
 MAX_STEPS = 5_000

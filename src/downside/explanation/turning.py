@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from downside.envs.gym_rollout import Situation
+from downside.envs.gymnasium.rollout import Situation
 from downside.explanation.explain import explained_steps, make_source
 from downside.explanation.narrative import aim, number
 from downside.explanation.results import Episode, ExplainedStep, Explanation

@@ -16,8 +16,8 @@ from downside.envs.actions import clip
 from downside.envs.rollout import unroll
 from downside.explanation.names import Names, names_of
 from downside.train import Agent
-from downside.train.jax_backend import GreedyPolicy
-from downside.train.state import measuring_horizon
+from downside.train.backends.jax.backend import GreedyPolicy
+from downside.train.backends.state import measuring_horizon
 
 EPISODES = 1_000
 """Episodes of each policy, under the same noise for all."""

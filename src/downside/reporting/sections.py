@@ -5,7 +5,7 @@ import dataclasses
 import numpy as np
 
 from downside.envs import AmericanPut, Memory
-from downside.envs.american_put import EXERCISE
+from downside.envs.problems.finance.american_put import EXERCISE
 from downside.evaluation import (
     Evaluation,
     Frame,

@@ -9,10 +9,10 @@ from downside.envs import make_jax
 from downside.studies.agent_tables import AgentEntry
 from downside.studies.environments import Environment
 from downside.studies.problems import Problems, named_in
-from downside.train.adapting import WarmUp
+from downside.train.backends.gymnasium.adapting import WarmUp
+from downside.train.backends.gymnasium.backend import GymBackend
+from downside.train.checkpoints.loading import agents_by_name
 from downside.train.config import resolve
-from downside.train.gym_backend import GymBackend
-from downside.train.loading import agents_by_name
 
 _MAX_WARMUP_SECONDS = 10.0
 """Time for the look at an environment that is not written in JAX, from which defaults follow."""

@@ -15,8 +15,8 @@ from downside.agents import (
 )
 from downside.risk import parse
 from downside.studies.problems import KeyPath, Problems
+from downside.train.checkpoints.loading import agents_by_name
 from downside.train.config import PRESETS, checked
-from downside.train.loading import agents_by_name
 
 _SETTINGS: Mapping[str, type[Settings]] = {
     field.name: kind

@@ -10,8 +10,8 @@ from downside._registration import JAX_IDS
 from downside.agents.policy_head import PolicyHead
 from downside.envs import make_jax
 from downside.envs.env_spec import EnvSpec
+from downside.envs.gymnasium.vector_adapter import VectorEnvAdapter
 from downside.envs.registry import class_of, import_environment, is_jax_id, jax_parameters
-from downside.envs.vector_adapter import VectorEnvAdapter
 from downside.studies.problems import KeyPath, Problems, named_in
 
 

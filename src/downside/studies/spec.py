@@ -11,7 +11,7 @@ from typing import Any
 from downside.risk import parse
 from downside.runs import run_folder
 from downside.train import Agent
-from downside.train.loading import agents_by_name
+from downside.train.checkpoints.loading import agents_by_name
 
 _SEED = "the seed of a run"
 """Stands for the seed where its place is looked for."""

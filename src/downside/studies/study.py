@@ -29,9 +29,9 @@ from downside.studies.agent_tables import AgentEntry, read_agents, read_risks
 from downside.studies.environments import Environment, read_environment
 from downside.studies.problems import KeyPath, Problems, StudyError
 from downside.studies.spec import RunSpec, import_name
-from downside.train.gym_backend import GymBackend
-from downside.train.jax_backend import JaxBackend
-from downside.train.loading import agents_by_name
+from downside.train.backends.gymnasium.backend import GymBackend
+from downside.train.backends.jax.backend import JaxBackend
+from downside.train.checkpoints.loading import agents_by_name
 
 _STUDY = ("name", "risks", "seeds", "total_timesteps", "episodes", "measures", "callback")
 _MEASURES = ("mean", "cvar(0.2)")

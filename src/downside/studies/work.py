@@ -19,7 +19,7 @@ from downside.runs import (
 from downside.studies.spec import RunSpec
 from downside.studies.storage import ERROR, lock, note, set_all_aside, state
 from downside.train import load
-from downside.train.checkpoint import CheckpointError, MissingPartError
+from downside.train.checkpoints.checkpoint import CheckpointError, MissingPartError
 from downside.train.monitor import saved_in
 
 

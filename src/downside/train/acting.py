@@ -7,10 +7,10 @@ from jaxtyping import Float
 
 from downside.agents import OuterVariable, QuantileSettings
 from downside.risk import AbstractSpectralRisk, Dial, Utility
+from downside.train.backends.state import BestPolicy
 from downside.train.dial import FoundTarget, turned
 from downside.train.driver import Driver, untrained
 from downside.train.policy import Policy
-from downside.train.state import BestPolicy
 
 
 class AbstractActingAgent:

@@ -19,16 +19,16 @@ from downside.envs import AbstractJaxEnv, make_jax
 from downside.envs.env_spec import EnvSpec
 from downside.risk import AbstractSpectralRisk, Dial, as_dial, as_risk
 from downside.train.acting import AbstractActingAgent
-from downside.train.adapting import changed, sentence
+from downside.train.backends.gymnasium.adapting import changed, sentence
+from downside.train.backends.gymnasium.backend import GymBackend
+from downside.train.backends.gymnasium.base import AbstractGymBackend
+from downside.train.backends.jax.backend import AbstractJaxBackend, JaxBackend
+from downside.train.checkpoints.saving import save
 from downside.train.config import check_timesteps, environment, resolve
 from downside.train.driver import Backend, Driver
-from downside.train.gym_backend import GymBackend
-from downside.train.gym_base import AbstractGymBackend
-from downside.train.jax_backend import AbstractJaxBackend, JaxBackend
 from downside.train.learning import go_on_training
 from downside.train.making import count_of, make_backend
 from downside.train.monitor import as_callbacks
-from downside.train.saving import save
 
 
 class Agent(AbstractActingAgent):
@@ -312,14 +312,14 @@ class Agent(AbstractActingAgent):
         Returns:
             The path that was written, with its suffix.
         """
-        from downside.train.export import export
+        from downside.train.export.exporting import export
 
         return export(self, path)
 
     @classmethod
     def load(cls, path: str | Path, env: Any = None, **more: Any) -> "Agent":
         """As `ds.load`, for an agent of this class, which may be one of your own."""
-        from downside.train.loading import load
+        from downside.train.checkpoints.loading import load
 
         agent = load(path, env, **more)
         if not isinstance(agent, cls):

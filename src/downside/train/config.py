@@ -18,8 +18,8 @@ from downside.agents import (
     Settings,
     SimulatorSettings,
 )
-from downside.envs.sb3_vector_env import from_sb3
-from downside.train.adapting import WarmUp, short_defaults
+from downside.envs.gymnasium.sb3_vector_env import from_sb3
+from downside.train.backends.gymnasium.adapting import WarmUp, short_defaults
 
 PAPER: Mapping[str, Any] = {
     "activation": "relu",

@@ -10,8 +10,8 @@ import numpy as np
 from downside.agents.algorithm import AbstractDialAlgorithm
 from downside.agents.learner import AbstractLearner
 from downside.risk import AbstractSpectralRisk, as_risk
+from downside.train.backends.state import BestPolicy
 from downside.train.driver import Backend
-from downside.train.state import BestPolicy
 
 if TYPE_CHECKING:
     from downside.train.acting import AbstractActingAgent

@@ -15,7 +15,7 @@ from downside.agents.learner import AbstractLearner
 from downside.agents.networks import MakeTrunk
 from downside.agents.settings import Settings
 from downside.envs import AbstractJaxEnv
-from downside.train.state import BestPolicy
+from downside.train.backends.state import BestPolicy
 
 
 class DivergenceError(RuntimeError):

@@ -4,8 +4,8 @@ from downside.agents import DQN, SRM, ActorSRM, DialSRM, ICVaR, LivedSRM, Static
 from downside.envs import Hedging
 from downside.risk import AbstractSpectralRisk
 from downside.train.agent import Agent
-from downside.train.on_policy_backend import OnPolicyBackend
-from downside.train.pathwise_backend import PathwiseBackend
+from downside.train.backends.on_policy.backend import OnPolicyBackend
+from downside.train.backends.pathwise.backend import PathwiseBackend
 
 
 class QRSRM(Agent):

@@ -25,13 +25,13 @@ from downside.envs.env_spec import EnvSpec
 from downside.envs.faults import named_faults, ready
 from downside.risk import AbstractSpectralRisk
 from downside.train.agent import Agent
+from downside.train.backends.jax.backend import AbstractJaxBackend
+from downside.train.backends.state import FIT_CHUNK
 from downside.train.config import check_timesteps
 from downside.train.devices import Compiling, share, used_devices
 from downside.train.driver import Clock, DivergenceError, is_finite
 from downside.train.family import QRSRM
-from downside.train.jax_backend import AbstractJaxBackend
 from downside.train.monitor import TrainingBar
-from downside.train.state import FIT_CHUNK
 
 _MAX_BYTES = 4 * 2**30
 """Memory that the agents of one group may take together."""

@@ -24,7 +24,7 @@ from rich.progress import (
 )
 
 from downside.risk import AbstractSpectralRisk, as_risk
-from downside.train.checkpoint import SUFFIX
+from downside.train.checkpoints.checkpoint import SUFFIX
 
 if TYPE_CHECKING:
     from downside.train.agent import Agent

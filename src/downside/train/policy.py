@@ -14,9 +14,9 @@ from downside.agents.learner import AbstractLearner
 from downside.agents.quantile_learner import QuantileLearner
 from downside.envs import AbstractMemoryInput, MemoryAware
 from downside.envs.memory_env import append_to_box
+from downside.train.backends.gymnasium.state import random_legal
+from downside.train.backends.state import BestPolicy
 from downside.train.driver import Backend
-from downside.train.gym_state import random_legal
-from downside.train.state import BestPolicy
 
 
 class Policy:

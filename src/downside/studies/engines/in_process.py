@@ -25,7 +25,7 @@ from downside.runs import (
 )
 from downside.studies.storage import set_all_aside
 from downside.train import Agent, load
-from downside.train.checkpoint import CheckpointError, MissingPartError
+from downside.train.checkpoints.checkpoint import CheckpointError, MissingPartError
 from downside.train.many import train_agents
 from downside.train.monitor import saved_in
 

@@ -1,0 +1,1 @@
+"""Our environments as those of Gymnasium, and those of Gymnasium for our agents."""

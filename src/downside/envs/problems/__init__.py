@@ -1,0 +1,1 @@
+"""The problems of this package, and how one is found by its name."""

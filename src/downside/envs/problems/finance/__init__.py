@@ -1,0 +1,1 @@
+"""Trading, hedging and options, and the prices behind them."""

@@ -1,0 +1,1 @@
+"""Problems with finitely many states, which can be solved exactly."""

@@ -1,0 +1,1 @@
+"""Problems that users write in NumPy."""

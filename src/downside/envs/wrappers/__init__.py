@@ -1,0 +1,1 @@
+"""Wrappers for any Gymnasium environment: memory, history, risk as a reward."""

@@ -1,0 +1,1 @@
+"""Where transitions come from, and what a run carries from chunk to chunk."""

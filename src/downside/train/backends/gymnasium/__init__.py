@@ -1,0 +1,1 @@
+"""The backend of all other environments: Python steps them."""

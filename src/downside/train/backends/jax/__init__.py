@@ -1,0 +1,1 @@
+"""The backend of environments in JAX and of simulators: one compiled program."""

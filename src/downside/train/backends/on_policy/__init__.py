@@ -1,0 +1,1 @@
+"""The backend of agents that learn from episodes of their present policy."""

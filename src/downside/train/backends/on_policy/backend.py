@@ -1,0 +1,390 @@
+"""AC-SRM in any Gymnasium environment: whole iterations of lived steps, then compiled updates."""
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import equinox as eqx
+import gymnasium as gym
+import jax
+import jax.numpy as jnp
+import numpy as np
+from gymnasium.vector import AutoresetMode
+from jaxtyping import Array, Float, Key
+
+from downside._random import stream
+from downside.agents.acsrm import LivedBatch, LivedSRM, LivedUtility
+from downside.agents.algorithm import AbstractAlgorithm
+from downside.agents.learner import AbstractLearner
+from downside.agents.networks import MakeTrunk
+from downside.agents.policy_head import PolicyHead
+from downside.agents.settings import OnPolicySettings
+from downside.envs import (
+    AbstractJaxEnv,
+    GymnasiumEnv,
+    GymnasiumVectorEnv,
+    Simulator,
+    SimulatorVectorEnv,
+)
+from downside.envs.gymnasium.rollout import VectorRollout
+from downside.envs.gymnasium.vector_adapter import VectorEnvAdapter
+from downside.envs.memory_env import initial_memory
+from downside.train.backends.gymnasium.base import AbstractGymBackend
+from downside.train.backends.gymnasium.program import greedy_actions
+from downside.train.backends.gymnasium.state import Streams, episode_seed
+from downside.train.backends.jax.backend import greedy_returns
+from downside.train.backends.jax.program import strong
+from downside.train.backends.on_policy import fit as on_policy_fit
+from downside.train.backends.on_policy.program import (
+    RECENT,
+    WINDOW,
+    Explorer,
+    OnPolicySpec,
+    OnPolicyState,
+    add_episodes,
+    improve,
+    last_episodes,
+    next_outer,
+)
+from downside.train.backends.state import BestPolicy
+
+_JUDGED = 0.5
+"""Share of the run after which policies are judged by their episodes."""
+_CLEARLY = 3.0
+"""Standard errors by which a policy is clearly worse than the best so far."""
+_TABLE = 1024
+"""Quantiles of the last returns that h comes from: what is compiled has one size."""
+_LEAST_DISCOUNT = 1e-9
+"""Discounts count as at least this when increments are divided by them."""
+
+
+class OnPolicyBackend(AbstractGymBackend):
+    """Learns from whole iterations of lived steps."""
+
+    settings_class = OnPolicySettings
+
+    def __init__(self, adapter: VectorEnvAdapter, jax_env: AbstractJaxEnv | None = None):
+        super().__init__(adapter)
+        self.core = jax_env
+        if jax_env is not None and not adapter.history.low:
+            # What is simulated from a state knows nothing of the steps before it.
+            self.jax_env, self.default_episodes = jax_env, 100_000
+        self.head = PolicyHead.of(adapter.action_space, adapter.name)
+        self._rollout: VectorRollout | None = None
+
+    @classmethod
+    def make(
+        cls, env: Any, env_kwargs: Mapping[str, Any] | None, settings: OnPolicySettings
+    ) -> "OnPolicyBackend":
+        """The backend for an environment, which may be an id with parameters."""
+        core: AbstractJaxEnv | None = None
+        source: Any = env
+        if isinstance(env, AbstractJaxEnv):
+            core = env
+            mode = AutoresetMode.SAME_STEP
+            # A simulator in NumPy is stepped by NumPy, without JAX in between.
+            kind = SimulatorVectorEnv if isinstance(core, Simulator) else GymnasiumVectorEnv
+            source = kind(core, settings.num_envs, autoreset_mode=mode)  # pyright: ignore[reportArgumentType]
+            env_kwargs = None
+        adapter = VectorEnvAdapter(
+            source,
+            settings.num_envs,
+            env_kwargs,
+            history_length=settings.history_length,
+            clock=settings.has_clock,
+        )
+        return cls(adapter, core)
+
+    # --- the start ----------------------------------------------------------------------------
+
+    def new_spec(
+        self, settings: OnPolicySettings, make_trunk: MakeTrunk, timesteps: int
+    ) -> OnPolicySpec:
+        """What a run of about so many steps does not change."""
+        return OnPolicySpec.make(
+            self.jax_env, settings, make_trunk, self.head, self.adapter.num_envs, timesteps
+        )
+
+    def init(
+        self, spec: OnPolicySpec, algorithm: AbstractAlgorithm, key: Key[Array, ""]
+    ) -> tuple[OnPolicyState, int]:
+        """A run that has learned nothing yet."""
+        state = self._first_state(spec, algorithm, key)
+        self.resume(spec, state, 0)
+        return state, 0
+
+    def _first_state(
+        self, spec: OnPolicySpec, algorithm: AbstractAlgorithm, key: Key[Array, ""]
+    ) -> OnPolicyState:
+        outer = algorithm.initial_outer(jnp.array([-1.0, 1.0]))
+        inputs = jax.eval_shape(
+            lambda x: algorithm.network_input(x, initial_memory(), outer),
+            jax.ShapeDtypeStruct((self.adapter.observation_size,), jnp.float32),
+        )
+        learner = spec.learner(algorithm).init(stream(key, "networks"), inputs.shape[0])
+        learner, outer = jax.tree.map(strong, (learner, outer))
+        return OnPolicyState(
+            learner=learner,
+            outer=outer,
+            has_outer=jnp.zeros((), bool),
+            spread=jnp.ones(()),
+            best=BestPolicy(learner.networks, outer, jnp.asarray(-jnp.inf)),
+            key=key,
+            episodes=np.zeros((WINDOW, 3)),
+            ended=np.zeros((), np.int64),
+            recent=np.zeros(RECENT, np.int64),
+        )
+
+    # --- one chunk ----------------------------------------------------------------------------
+
+    def chunk(
+        self, spec: OnPolicySpec, algorithm: AbstractAlgorithm, state: OnPolicyState
+    ) -> tuple[OnPolicyState, dict[str, float]]:
+        """Some iterations: steps of all environments, updates, and the next h."""
+        assert isinstance(algorithm, LivedSRM)
+        if self._rollout is None or self._rollout.disturbed:  # a callback has played in it
+            self.resume(spec, state, int(state.learner.iterations) * spec.transitions)
+        metrics: Any = None
+        for _ in range(spec.settings.outer_interval):
+            state, metrics = self._iteration(spec, algorithm, state)
+        episodes = last_episodes(state)
+        returns, rewards, lengths = episodes.T if len(episodes) else np.zeros((3, 1))
+        iterations = int(state.learner.iterations)
+        logged = {name: float(value) for name, value in metrics._asdict().items()}
+        noise = 1.0 if self.head.choices else spec.settings.noise
+        anneal = float(np.exp(spec.learner(algorithm).log_anneal(iterations / spec.iterations)))
+        return state, {
+            "timesteps": float(iterations * spec.transitions),
+            "simulated_steps": 0,
+            "updates": float(iterations * spec.updates_per_iteration),
+            **logged,
+            "value": float(algorithm.objective.value(_table(returns))),
+            "best": float(state.best.value),
+            "mean": float(returns.mean()),
+            "spread": float(returns.std()),
+            "exploration": noise * anneal,
+            "episodes": float(state.ended),
+            "episode_reward": float(rewards.mean()),
+            "episode_length": float(lengths.mean()),
+        }
+
+    def _iteration(
+        self, spec: OnPolicySpec, algorithm: LivedSRM, state: OnPolicyState
+    ) -> tuple[OnPolicyState, Any]:
+        """Lives through some steps, learns from them, and moves h."""
+        iteration = int(state.learner.iterations)
+        steps, ended = self._collect(spec, algorithm, state, iteration)
+        state = add_episodes(state, ended)
+        if iteration == 0:  # the first policy sees nothing, so that h can still be chosen
+            state = self._moved(spec, algorithm, state, 0.0, rate=1.0)
+            longest = state.episodes[:, 2].max() if int(state.ended) else math.inf
+            short = jnp.asarray(longest <= spec.settings.step_inputs, jnp.float32)
+            state = eqx.tree_at(lambda s: s.outer.short, state, short)
+        steps["increments"] = _increments(state.outer, steps)
+        batch = LivedBatch(**_in_32_bits(steps), key=stream(state.key, "order", iteration))
+        learner, metrics = improve(spec, algorithm, state.learner, state.outer, batch)
+        judged = self._judge(spec, algorithm, state, learner, iteration + 1)
+        state = eqx.tree_at(lambda s: (s.learner, s.best), state, (learner, judged))
+        return self._moved(spec, algorithm, state, (iteration + 1) / spec.iterations), metrics
+
+    def _collect(
+        self, spec: OnPolicySpec, algorithm: LivedSRM, state: OnPolicyState, iteration: int
+    ) -> tuple[dict[str, Any], Float[np.ndarray, "k 3"]]:
+        """Steps all environments; what happened, and the episodes that ended."""
+        rollout, settings = self._rollout, spec.settings
+        assert rollout is not None
+        learner = spec.learner(algorithm)
+        explore = Explorer(learner, state, float(learner.log_anneal(iteration / spec.iterations)))
+        generator = Streams(state.key).generator("act", iteration)
+        shape = (spec.n_steps, self.adapter.num_envs, self.head.outputs)
+        if self.head.choices:
+            noise = generator.random(shape, np.float32).clip(1e-6, 1.0 - 1e-6)
+        else:
+            noise = generator.standard_normal(shape, np.float32)
+        lived: list[dict[str, Any]] = []
+        ended = [np.zeros((0, 3))]
+        for part in noise:
+            raw, actions = explore(rollout, part)
+            before = rollout.observations, rollout.memory, rollout.masks
+            step, rows = rollout.step(actions)
+            discount = np.where(step.is_step, settings.gamma, 1.0)
+            rewards = np.where(step.is_step, step.rewards, 0.0)
+            lived.append(
+                {
+                    "observations": before[0],
+                    "memory": before[1],
+                    "masks": before[2],
+                    "raw": raw,
+                    "next_observations": step.next_observations,
+                    "next_memory": before[1].update(rewards, discount),
+                    "terminated": step.terminated,
+                    "over": step.over,
+                    "is_step": step.is_step,
+                }
+            )
+            ended.append(rows)
+        stacked: dict[str, Any] = jax.tree.map(lambda *parts: np.stack(parts), *lived)
+        return stacked, np.concatenate(ended)
+
+    def _moved(
+        self,
+        spec: OnPolicySpec,
+        algorithm: LivedSRM,
+        state: OnPolicyState,
+        progress: float,
+        rate: float | None = None,
+    ) -> OnPolicyState:
+        """With the h that the last episodes ask for."""
+        rollout, episodes = self._rollout, last_episodes(state)
+        assert rollout is not None
+        # Where no episode has ended, what was earned so far has to do.
+        returns = episodes[:, 0] if len(episodes) else rollout.memory.accumulated
+        outer = next_outer(
+            algorithm,
+            state.outer,
+            _table(returns),
+            jnp.asarray(spec.mean_share(progress), jnp.float32),
+            jnp.asarray(spec.settings.outer_rate if rate is None else rate, jnp.float32),
+        )
+        risk = progress > spec.settings.risk_neutral_fraction
+        return eqx.tree_at(
+            lambda s: (s.outer, s.spread, s.has_outer),
+            state,
+            (outer, outer.spread, jnp.asarray(risk)),
+        )
+
+    def _judge(
+        self, spec: OnPolicySpec, algorithm: LivedSRM, state: OnPolicyState, learner: Any, done: int
+    ) -> BestPolicy:
+        """The policy to keep: the later one, unless its last episodes are clearly worse."""
+        best, progress = state.best, done / spec.iterations
+        returns = last_episodes(state)[:, 0]
+        candidate = BestPolicy(learner.average, state.outer, jnp.asarray(-jnp.inf))
+        if progress <= _JUDGED or not len(returns):
+            return candidate
+        table = _table(returns)
+        value = algorithm.objective.value(table)
+        error = algorithm.objective.standard_error(table) * (_TABLE / len(returns)) ** 0.5
+        if spec.settings.keep_best and value < best.value - _CLEARLY * error:
+            return best
+        bar = jnp.maximum(value, best.value) if spec.settings.keep_best else value
+        return eqx.tree_at(lambda b: b.value, candidate, bar)
+
+    # --- around a run -------------------------------------------------------------------------
+
+    def fit_return_distribution(
+        self, spec: OnPolicySpec, algorithm: AbstractAlgorithm, state: OnPolicyState
+    ) -> tuple[OnPolicyState, int]:
+        """Plays some episodes of the final policy, and learns what follows its actions."""
+        assert isinstance(algorithm, LivedSRM)
+        learner, best, settings = spec.learner(algorithm), state.best, spec.settings
+        streams = Streams(state.key)
+        steps = math.ceil(settings.evaluation_fraction * spec.iterations * spec.transitions)
+        lengths = last_episodes(state)[:, 2]
+        rollout = VectorRollout(self.adapter, settings.gamma, streams.seed("evaluation"))
+        played = on_policy_fit.play(
+            rollout,
+            greedy_actions(learner, best.networks, best.outer),
+            self.head,
+            streams.generator("deviate", 0),
+            steps,
+            float(lengths.mean()) if len(lengths) else 1.0,
+        )
+        if not len(played.returns):  # no episode has ended
+            return state, played.steps
+        returns = on_policy_fit.fit(
+            learner,
+            best.networks.returns,
+            best.outer,
+            played,
+            streams.generator("fit", 0),
+            state.key,
+        )
+        state = eqx.tree_at(lambda s: s.best.networks.returns, state, returns)
+        return state, played.steps
+
+    def resume(self, spec: OnPolicySpec, state: OnPolicyState, timesteps: int) -> None:
+        """Begins new episodes, whose seeds follow from the run and the number of steps."""
+        seed = episode_seed(state.key, timesteps)
+        if self._rollout is None:
+            self._rollout = VectorRollout(self.adapter, spec.settings.gamma, seed)
+        else:
+            self._rollout.reset(seed)
+
+    def start_over(
+        self, spec: OnPolicySpec, algorithm: AbstractAlgorithm, state: OnPolicyState
+    ) -> OnPolicyState:
+        """Steps and schedules from 0 again; what was learned stays."""
+        fresh = spec.learner(algorithm).restart(state.learner.networks)
+        fresh = eqx.tree_at(lambda s: s.seen, fresh, state.learner.seen)
+        return eqx.tree_at(lambda s: (s.learner, s.key), state, (fresh, stream(state.key, "again")))
+
+    def move_here(self, before: "OnPolicyBackend", state: OnPolicyState) -> OnPolicyState:
+        """A run that another backend of the same kind had. What policies were worth in the
+        environment there means nothing here."""
+        del before
+        unknown = jnp.asarray(-jnp.inf, state.best.value.dtype)
+        return eqx.tree_at(
+            lambda s: (s.best.value, s.ended, s.recent),
+            state,
+            (unknown, np.zeros_like(state.ended), np.zeros_like(state.recent)),
+        )
+
+    # --- the environment, where it is written in JAX ------------------------------------------
+
+    def make_env(self, render_mode: str | None = None) -> gym.Env:
+        """A new environment of the same kind."""
+        if self.core is None:
+            return super().make_env(render_mode)
+        return GymnasiumEnv(core=self.core, render_mode=render_mode)
+
+    def simulate_returns(
+        self, learner: AbstractLearner, policy: BestPolicy, episodes: int, seed: int
+    ) -> Float[np.ndarray, " episodes"]:
+        """The discounted returns of a policy in new episodes."""
+        if self.jax_env is None:
+            return super().simulate_returns(learner, policy, episodes, seed)
+        return greedy_returns(self.jax_env, learner, policy, episodes, seed)
+
+    @property
+    def aligned(self) -> bool:
+        """Whether episode i of an evaluation is the same for every agent."""
+        return self.jax_env is not None or super().aligned
+
+    # --- checkpoints --------------------------------------------------------------------------
+
+    def to_tree(self, state: OnPolicyState) -> Any:
+        """All that a checkpoint holds."""
+        return state
+
+    def skeleton(self, spec: OnPolicySpec, algorithm: AbstractAlgorithm) -> Any:
+        """A tree like that of `to_tree`, with the right shapes."""
+        state = eqx.filter_eval_shape(
+            lambda key: self._first_state(spec, algorithm, key), jax.random.key(0)
+        )
+        in_numpy = (np.zeros((WINDOW, 3)), np.zeros((), np.int64), np.zeros(RECENT, np.int64))
+        return eqx.tree_at(lambda s: (s.episodes, s.ended, s.recent), state, in_numpy)
+
+    def from_tree(self, tree: Any) -> OnPolicyState:
+        """The run that `to_tree` took apart."""
+        return tree
+
+
+def _table(returns: Float[np.ndarray, " n"]) -> Float[Array, " m"]:
+    """Quantiles of the returns, in increasing order; always as many."""
+    ranks = (np.arange(_TABLE) + 0.5) / _TABLE
+    return jnp.asarray(np.quantile(returns, ranks, method="inverted_cdf"), jnp.float32)
+
+
+def _increments(outer: LivedUtility, steps: Mapping[str, Any]) -> Float[np.ndarray, "T n"]:
+    """(h(s') - h(s))/c, in 64 bits: c becomes small in long episodes."""
+    h = jax.tree.map(lambda leaf: np.asarray(leaf, np.float64), outer.utility)
+    memory, after = steps["memory"], steps["next_memory"]
+    discount = np.maximum(memory.discount_so_far, _LEAST_DISCOUNT)
+    return (h(after.accumulated) - h(memory.accumulated)) / discount
+
+
+def _in_32_bits(steps: Mapping[str, Any]) -> dict[str, Any]:
+    return jax.tree.map(
+        lambda array: array.astype(np.float32) if array.dtype == np.float64 else array, dict(steps)
+    )

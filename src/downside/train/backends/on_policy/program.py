@@ -1,0 +1,209 @@
+"""What does not change in a run of AC-SRM, what changes, and its compiled parts."""
+
+import dataclasses
+import functools
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Int
+
+from downside.agents.acsrm import (
+    ActorCriticLearner,
+    ActorCriticState,
+    LivedBatch,
+    LivedSRM,
+    LivedUtility,
+    UpdateMetrics,
+)
+from downside.agents.algorithm import AbstractAlgorithm
+from downside.agents.networks import MakeTrunk
+from downside.agents.policy_head import PolicyHead
+from downside.agents.settings import OnPolicySettings
+from downside.envs import AbstractJaxEnv, Memory
+from downside.train.backends.gymnasium.program import ArrayStructure, flat_arrays
+from downside.train.backends.state import CommonState
+
+WINDOW = 4096
+"""Finished episodes that are remembered."""
+LEAST_EPISODES = 200
+"""Of these, so many decide about h at least."""
+RECENT = 8
+"""Iterations whose episodes decide about h, if there are more."""
+
+
+class OnPolicySpec(eqx.Module):
+    """What does not change in a run of AC-SRM."""
+
+    env: AbstractJaxEnv | None
+    settings: OnPolicySettings = eqx.field(static=True)
+    make_trunk: MakeTrunk = eqx.field(static=True)
+    head: PolicyHead
+    num_envs: int = eqx.field(static=True)
+    chunks: int = eqx.field(static=True)
+    """How many chunks of `outer_interval` iterations make a run."""
+
+    @classmethod
+    def make(
+        cls,
+        env: AbstractJaxEnv | None,
+        settings: OnPolicySettings,
+        make_trunk: MakeTrunk,
+        head: PolicyHead,
+        num_envs: int,
+        total_timesteps: int,
+    ) -> "OnPolicySpec":
+        """Of a run of about so many environment steps: a whole number of chunks."""
+        spec = cls(env, settings, make_trunk, head, num_envs, 1)
+        chunks = max(1, round(total_timesteps / spec.timesteps_per_chunk))
+        return dataclasses.replace(spec, chunks=chunks)
+
+    @property
+    def transitions(self) -> int:
+        """Environment steps of an iteration."""
+        return self.n_steps * self.num_envs
+
+    @property
+    def n_steps(self) -> int:
+        """Steps of each environment in an iteration."""
+        return self.settings.n_steps or max(_LEAST_STEPS, _TRANSITIONS // self.num_envs)
+
+    @property
+    def timesteps_per_chunk(self) -> int:
+        """Environment steps between two records."""
+        return self.transitions * self.settings.outer_interval
+
+    @property
+    def iterations(self) -> int:
+        """Iterations of a run."""
+        return self.chunks * self.settings.outer_interval
+
+    @property
+    def updates_per_iteration(self) -> int:
+        """Gradient steps of an iteration."""
+        size = self.settings.batch_size or max(1, self.transitions // MINIBATCHES)
+        return self.settings.epochs * max(1, self.transitions // size)
+
+    @property
+    def fit_chunks(self) -> int:
+        """Whether the return distribution of the final policy is learned: 1, or 0."""
+        return int(self.settings.evaluation_fraction > 0.0)
+
+    def learner(self, algorithm: AbstractAlgorithm) -> ActorCriticLearner:
+        """The learner, with schedules of the length of the run."""
+        assert isinstance(algorithm, LivedSRM)
+        return ActorCriticLearner(
+            algorithm,
+            self.settings,
+            self.make_trunk,
+            self.head,
+            self.iterations,
+            self.updates_per_iteration,
+        )
+
+    def mean_share(self, progress: float) -> float:
+        """The share of the mean in h at this share of the run."""
+        settings = self.settings
+        since = progress - settings.risk_neutral_fraction
+        risk = float(since >= 0.0) if not settings.risk_ramp else since / settings.risk_ramp
+        return 1.0 - min(max(risk, 0.0), 1.0) * (1.0 - settings.mean_weight)
+
+
+MINIBATCHES = 8
+"""Into how many updates an epoch is cut."""
+_TRANSITIONS, _LEAST_STEPS = 2048, 16
+"""Steps of an iteration in all environments, and in each at least."""
+
+
+class OnPolicyState(CommonState):
+    """What changes in a run of AC-SRM."""
+
+    learner: ActorCriticState
+    episodes: Float[np.ndarray, "w 3"]
+    """Of the last episodes, the latest last: discounted return, sum of rewards, length."""
+    ended: Int[np.ndarray, ""]
+    """Episodes that have ended so far."""
+    recent: Int[np.ndarray, " r"]
+    """How many of them in each of the last iterations, the latest last."""
+
+
+def last_episodes(state: OnPolicyState) -> Float[np.ndarray, "n 3"]:
+    """The episodes that tell what the present policy earns."""
+    count = max(LEAST_EPISODES, int(state.recent.sum()))
+    return (
+        state.episodes[-min(count, int(state.ended), WINDOW) :]
+        if int(state.ended)
+        else (state.episodes[:0])
+    )
+
+
+def add_episodes(state: OnPolicyState, rows: Float[np.ndarray, "k 3"]) -> OnPolicyState:
+    """With the episodes of one more iteration."""
+    episodes = np.concatenate([state.episodes, rows])[-WINDOW:]
+    recent = np.append(state.recent, len(rows))[-RECENT:]
+    return eqx.tree_at(
+        lambda s: (s.episodes, s.ended, s.recent),
+        state,
+        (episodes, np.asarray(state.ended + len(rows)), recent),
+    )
+
+
+# --- compiled -----------------------------------------------------------------------------------
+
+
+class Explorer:
+    """Acts at random, as the policy says; for one iteration, in which nothing changes."""
+
+    def __init__(self, learner: ActorCriticLearner, state: OnPolicyState, log_anneal: float):
+        tree = (learner, state.learner.networks, state.outer, jnp.asarray(log_anneal, jnp.float32))
+        self._leaves, structure = flat_arrays(tree)
+        self._compiled = _compiled_exploration(structure)
+
+    def __call__(self, rollout: Any, noise: Float[np.ndarray, "n o"]) -> tuple[Any, Any]:
+        """The raw actions of all environments, and the actions."""
+        memory = tuple(part.astype(np.float32) for part in rollout.memory)
+        raw, actions = self._compiled(
+            self._leaves, rollout.observations, *memory, rollout.masks, noise
+        )
+        return np.asarray(raw), np.asarray(actions)
+
+
+@functools.lru_cache(maxsize=16)
+def _compiled_exploration(structure: ArrayStructure) -> Any:
+    @functools.partial(jax.jit, compiler_options={"xla_cpu_multi_thread_eigen": False})
+    def explore(leaves: list[Array], observations: Array, s: Array, c: Array, *rest: Array) -> Any:
+        learner, networks, outer, log_anneal = structure.whole(leaves)
+
+        def alone(observation: Array, s: Array, c: Array, mask: Array, noise: Array) -> Any:
+            memory = Memory(s, c)
+            return learner.explore(networks, observation, memory, mask, outer, noise, log_anneal)
+
+        return jax.vmap(alone)(observations, s, c, *rest)
+
+    return explore
+
+
+@eqx.filter_jit
+def improve(
+    spec: OnPolicySpec,
+    algorithm: LivedSRM,
+    state: ActorCriticState,
+    outer: LivedUtility,
+    batch: LivedBatch,
+) -> tuple[ActorCriticState, UpdateMetrics]:
+    """The gradient steps of an iteration."""
+    return spec.learner(algorithm).update(state, batch, outer)
+
+
+@eqx.filter_jit
+def next_outer(
+    algorithm: LivedSRM,
+    outer: LivedUtility,
+    returns: Float[Array, " n"],
+    mean_share: Float[Array, ""],
+    rate: Float[Array, ""],
+) -> LivedUtility:
+    """H a share `rate` of the way to that of the last episodes."""
+    return algorithm.moved(outer, algorithm.lived(returns, mean_share), rate)

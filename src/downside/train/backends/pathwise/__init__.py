@@ -1,0 +1,1 @@
+"""The backend of agents that differentiate whole simulated episodes."""

@@ -1,0 +1,1 @@
+"""Agents in files: writing, checking and reading them."""
