@@ -31,7 +31,7 @@ def page() -> str:
     jax, gym = (
         resolve(SRM, kind, "default", {}) for kind in (SimulatorSettings, GymnasiumSettings)
     )
-    short = resolve(SRM, GymnasiumSettings, "default", {}, seen=AN_EXAMPLE)
+    short = resolve(SRM, GymnasiumSettings, "default", {}, warm_up=AN_EXAMPLE)
     paper = {
         kind: resolve(SRM, kind, "paper", {}) for kind in (SimulatorSettings, GymnasiumSettings)
     }
