@@ -11,6 +11,8 @@ from jinja2 import StrictUndefined, Template
 from downside.experiments import (
     _md,
     actors,
+    actors_checks,
+    actors_planned,
     example1,
     example2,
     example3,
@@ -233,6 +235,8 @@ class Page:
             (actors.HEADER, actors.lines(options), "actors"),
             (actors.MEMORY_HEADER, actors.memory_lines(options), "actors-memoryless"),
             (actors.PUT_HEADER, actors.put_lines(options), "actors-put"),
+            (actors_planned.HEADER, actors_planned.lines(options), actors_planned.OPTIMUM),
+            (actors_checks.HEADER, actors_checks.lines(options), actors_checks.NAME),
         )
         return self._tables("downside reproduce actors", tables)
 

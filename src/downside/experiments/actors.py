@@ -1,21 +1,23 @@
 """PG-SRM on the paper's problems: mean reversion with 21 trades and with continuous ones, with and
-without (s, c) in the actor's input, and the American put.
+without (s, c) in the actor's input, and the American put; and on further ones (`actors_planned`).
 
 Writes `results/actors.csv`, `actors-continuous.csv`, `actors-memoryless.csv` and `actors-put.csv`:
-a row for each objective and seed.
+a row for each objective and seed. `--only` takes parts of names such as "actors PG-SRM cvar(0.5)",
+"actors-put PG-SRM cvar(0.2)" or "actors-checks".
 """
 
+import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from downside.experiments import put
+from downside.experiments import actors_checks, actors_planned, put
 from downside.experiments._experiment import QUICK_ACTOR, Experiment, entry
 from downside.experiments._options import Options
 from downside.experiments._paper import agent_label
 from downside.experiments._results import difference
-from downside.experiments._rows import Row, by_seed, values
+from downside.experiments._rows import Row, by_seed, select, values
 from downside.experiments._tables import show, terminal
 from downside.experiments.optimum import ENVIRONMENT, GAMMA, OBJECTIVES, optimum
 
@@ -29,6 +31,8 @@ def main(options: Options) -> bool:
     """Trains the missing agents, writes and prints; there is nothing to agree with."""
     for experiment in experiments(options):
         experiment.train()
+    actors_planned.solve_missing(options)
+    actors_checks.check_missing(options, trading(options))
     _show(options)
     return True
 
@@ -40,7 +44,14 @@ def experiments(options: Options) -> list[Experiment]:
         _trading(options, "actors-memoryless", MEMORYLESS, see_memory=False),
         _trading(options, "actors-continuous", (*OBJECTIVES, *MORE), {"continuous": True}),
         _put(options),
+        *actors_planned.experiments(options),
     ]
+
+
+def trading(options: Options) -> Experiment:
+    """The objectives of the paper's table on its 21 trades, whatever `only` names; one seed."""
+    alone = dataclasses.replace(options, only=(), seeds=options.seeds_or((0,)))
+    return _trading(alone, "actors", OBJECTIVES)
 
 
 def _trading(
@@ -120,14 +131,22 @@ def lines(options: Options) -> list[list[str]]:
                 share,
                 _mean(box),
                 "-" if known is None else f"{known:.4f}",
-                str(grid.size),
-                str(box.size),
+                _seconds(tables["actors"], objective),
+                f"{grid.size}, {box.size}",
             ]
         )
     return out
 
 
-HEADER = ("objective", "21 trades", "of the optimum", "continuous", "optimum", "seeds", "seeds")
+HEADER = (
+    "objective",
+    "21 trades",
+    "of the optimum",
+    "continuous",
+    "optimum",
+    "seconds of training",
+    "seeds (21 trades, continuous)",
+)
 
 
 def memory_lines(options: Options) -> list[list[str]]:
@@ -185,7 +204,16 @@ PUT_HEADER = ("objective", "PG-SRM", "optimum", "largest gap of the boundary", "
 
 
 def _mean(seeds: np.ndarray) -> str:
-    return f"{seeds.mean():.4f}" if seeds.size else "-"
+    """The mean over seeds, and their standard deviation if there are several."""
+    if not seeds.size:
+        return "-"
+    return f"{seeds.mean():.4f}" + (f" ± {seeds.std(ddof=1):.4f}" if seeds.size > 1 else "")
+
+
+def _seconds(rows: Sequence[Row], objective: str) -> str:
+    """What an agent took, by the clock."""
+    each = [float(row["seconds"]) for row in select(rows, objective=objective)]
+    return f"{np.mean(each):.0f}" if each else "-"
 
 
 def _show(options: Options) -> None:
@@ -193,3 +221,7 @@ def _show(options: Options) -> None:
     show(console, "PG-SRM on mean reversion: mean over seeds", HEADER, lines(options))
     show(console, "What (s, c) adds", MEMORY_HEADER, memory_lines(options))
     show(console, "PG-SRM on the American put", PUT_HEADER, put_lines(options))
+    further = actors_planned.lines(options)
+    show(console, "PG-SRM on further problems", actors_planned.HEADER, further)
+    checks = actors_checks.lines(options)
+    show(console, "Checks of explanations", actors_checks.HEADER, checks)

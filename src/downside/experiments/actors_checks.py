@@ -1,0 +1,107 @@
+"""Whether the explanations of PG-SRM's agents can be relied on: the checks of `ds.explain`.
+
+Reads the agents that `downside reproduce actors` has trained, and makes one that has hardly
+learned, which must not pass. Writes `results/actors-checks.csv`.
+"""
+
+import time
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from downside.experiments._experiment import Experiment
+from downside.experiments._options import Options
+from downside.experiments._rows import Row, read_rows, select, write_about, write_rows
+from downside.experiments._tables import terminal
+from downside.experiments.optimum import ENVIRONMENT, GAMMA
+from downside.explanation import explain
+from downside.studies.storage import state
+from downside.train import PGSRM, Agent
+
+NAME = "actors-checks"
+COMMAND = "downside reproduce actors"
+EARLY_RISK, EARLY_UPDATES = "cvar(0.2)", 30
+"""The agent that has hardly learned."""
+CHECKS = ("levels", "parts", "promise", "choices")
+
+
+def check_missing(options: Options, trained: Experiment) -> None:
+    """Explains the agents of `trained` that are finished and not in the table."""
+    path = options.folder / f"{NAME}.csv"
+    rows = read_rows(path)
+    for objective, seed, updates, agent in _agents(options, trained, rows):
+        begin = time.perf_counter()
+        calibration = explain(agent, checks=50 if options.quick else 500).calibration
+        assert calibration is not None
+        verdicts = calibration.verdicts
+        rows.append(
+            {
+                "objective": objective,
+                "seed": seed,
+                "updates": updates,
+                "verdict": calibration.verdict,
+                **{name: verdicts.get(name, "") for name in CHECKS},
+                "promised": round(calibration.whole, 6),
+                "achieved": round(calibration.achieved, 6),
+                "achieved_error": round(calibration.achieved_error, 6),
+                "better_choices": round(calibration.choice_gap[0], 6),
+                "allowed": round(calibration.choice_gap[1], 6),
+                "spread": round(calibration.spread, 6),
+                "seconds": round(time.perf_counter() - begin, 1),
+            }
+        )
+        write_rows(path, rows)
+        seeds = sorted({int(row["seed"]) for row in rows})
+        about: dict[str, Any] = {"environment": ENVIRONMENT, "gamma": GAMMA, "seeds": seeds}
+        write_about(path.with_suffix(".json"), COMMAND, **about)
+        terminal().print(f"{objective}, seed {seed}: {calibration.words}", markup=False)
+
+
+def _agents(
+    options: Options, trained: Experiment, rows: list[Row]
+) -> Iterator[tuple[str, int, int, Agent]]:
+    """The agents that are not in the table: objective, seed, updates and agent."""
+    for run in trained.runs:
+        objective, seed = run.columns["objective"], run.spec.seed
+        written = select(rows, objective=objective, seed=seed)
+        done = any(int(row["updates"]) != EARLY_UPDATES for row in written)
+        wanted = options.wants(f"{NAME} {objective}")
+        if wanted and not done and state(run.folder, run.spec.episodes) == "finished":
+            yield objective, seed, int(run.agent.history[-1]["updates"]), run.agent
+    early = select(rows, objective=EARLY_RISK, updates=EARLY_UPDATES)
+    if options.wants(f"{NAME} early") and not early:
+        yield EARLY_RISK, 0, EARLY_UPDATES, _early()
+
+
+def _early() -> Agent:
+    """An agent that has hardly learned."""
+    settings: Mapping[str, Any] = {"updates": EARLY_UPDATES, "outer_interval": 10}
+    return PGSRM(ENVIRONMENT, risk=EARLY_RISK, seed=0, gamma=GAMMA, **settings).learn()
+
+
+HEADER = (
+    "objective",
+    "updates",
+    "verdict",
+    "promised",
+    "achieved",
+    "better choices would add",
+    "allowed",
+    "seed",
+)
+
+
+def lines(options: Options) -> list[list[str]]:
+    """A line for each agent that was checked."""
+    return [
+        [
+            row["objective"],
+            row["updates"],
+            row["verdict"],
+            f"{float(row['promised']):.4f}",
+            f"{float(row['achieved']):.4f}",
+            f"{float(row['better_choices']):.4f}",
+            f"{float(row['allowed']):.4f}",
+            row["seed"],
+        ]
+        for row in read_rows(options.folder / f"{NAME}.csv")
+    ]
