@@ -1,6 +1,7 @@
 """The algorithms, one file each, on shared networks, losses and settings."""
 
-from downside.agents.acsrm import ActorCriticLearner, LivedSRM
+from downside.agents.acsrm import LivedSRM
+from downside.agents.actor_critic_learner import ActorCriticLearner
 from downside.agents.algorithm import (
     AbstractActorAlgorithm,
     AbstractAlgorithm,

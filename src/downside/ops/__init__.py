@@ -1,5 +1,6 @@
-"""The maths of one transition: pure functions without a batch axis, for callers to `vmap`."""
+"""The maths of one transition, for callers to `vmap`; and of the steps of an episode."""
 
+from downside.ops.advantages import generalised_advantages
 from downside.ops.loss import huber, quantile_huber_loss
 from downside.ops.scores import (
     greedy,
@@ -12,6 +13,7 @@ from downside.ops.scores import (
 from downside.ops.targets import return_targets, shortfall_target, utility_target
 
 __all__ = [
+    "generalised_advantages",
     "greedy",
     "huber",
     "masked",

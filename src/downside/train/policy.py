@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
 
-from downside.agents.acsrm import ActorCriticLearner
+from downside.agents.actor_critic_learner import ActorCriticLearner
 from downside.agents.learner import AbstractLearner
 from downside.agents.quantile_learner import QuantileLearner
 from downside.envs import AbstractMemoryInput, MemoryAware

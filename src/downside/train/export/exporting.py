@@ -11,8 +11,8 @@ import numpy as np
 from jaxtyping import Array, Bool, Float
 
 from downside._files import atomic_write
-from downside.agents.acsrm import ActorCriticLearner
 from downside.agents.actor import Actor, network_at
+from downside.agents.actor_critic_learner import ActorCriticLearner
 from downside.agents.algorithm import OuterVariable
 from downside.agents.dial import DialVariable, Position
 from downside.agents.quantile_learner import QuantileLearner

@@ -13,7 +13,8 @@ from gymnasium.vector import AutoresetMode
 from jaxtyping import Array, Float, Key
 
 from downside._random import stream
-from downside.agents.acsrm import LivedBatch, LivedSRM, LivedUtility
+from downside.agents.acsrm import LivedSRM, LivedUtility
+from downside.agents.actor_critic_learner import LivedBatch
 from downside.agents.algorithm import AbstractAlgorithm
 from downside.agents.learner import AbstractLearner
 from downside.agents.networks import MakeTrunk
@@ -316,7 +317,7 @@ class OnPolicyBackend(AbstractGymBackend):
     ) -> OnPolicyState:
         """Steps and schedules from 0 again; what was learned stays."""
         fresh = spec.learner(algorithm).restart(state.learner.networks)
-        fresh = eqx.tree_at(lambda s: s.seen, fresh, state.learner.seen)
+        fresh = eqx.tree_at(lambda s: s.input_count, fresh, state.learner.input_count)
         return eqx.tree_at(lambda s: (s.learner, s.key), state, (fresh, stream(state.key, "again")))
 
     def move_here(self, before: "OnPolicyBackend", state: OnPolicyState) -> OnPolicyState:

@@ -14,7 +14,8 @@ import numpy as np
 from jaxtyping import Array, Float, Int, Key
 
 from downside._random import stream
-from downside.agents.acsrm import ActorCriticLearner, LivedUtility
+from downside.agents.acsrm import LivedUtility
+from downside.agents.actor_critic_learner import ActorCriticLearner
 from downside.agents.networks import Network
 from downside.agents.policy_head import PolicyHead
 from downside.envs import Memory

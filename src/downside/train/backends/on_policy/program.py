@@ -10,12 +10,11 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
-from downside.agents.acsrm import (
+from downside.agents.acsrm import LivedSRM, LivedUtility
+from downside.agents.actor_critic_learner import (
     ActorCriticLearner,
     ActorCriticState,
     LivedBatch,
-    LivedSRM,
-    LivedUtility,
     UpdateMetrics,
 )
 from downside.agents.algorithm import AbstractAlgorithm
