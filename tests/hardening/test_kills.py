@@ -22,15 +22,7 @@ from downside.train.monitor import saved_in
 from ..studies.tiny import ROOT, SPEED
 from ..train.tiny import TWO, make, same
 from .faults import debris
-from .victim import (
-    ACTOR_STEPS,
-    EPISODES,
-    GYM_STEPS,
-    STEPS,
-    actor_agent,
-    gymnasium_agent,
-    small_study,
-)
+from .victim import EPISODES, TRAINED, small_study
 
 CACHE = {
     "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
@@ -109,10 +101,12 @@ def check_log(folder, agent):
         assert [line[name] for line in written] == [record[name] for record in agent.history]
 
 
-# --- training in JAX --------------------------------------------------------------------------
+# --- training ---------------------------------------------------------------------------------
 
 
-def kill_jax(tmp_path, kills, draws, kind="jax", make_agent=make, steps=STEPS):
+def kill_compiled(tmp_path, kills, draws, kind):
+    """Where all of a run is in its checkpoints: the end is that of a run that nobody killed."""
+    make_agent, steps = TRAINED[kind]
     whole = make_agent().learn(steps)
     train_run(make_agent(), tmp_path / "whole", total_timesteps=steps, episodes=EPISODES)
     returns, total, number = run_returns(tmp_path / "whole").returns, 0, 0
@@ -129,43 +123,37 @@ def kill_jax(tmp_path, kills, draws, kind="jax", make_agent=make, steps=STEPS):
     return total
 
 
-def kill_actors(tmp_path, kills, draws):
-    return kill_jax(tmp_path, kills, draws, "actor", actor_agent, ACTOR_STEPS)
-
-
-# --- training in Gymnasium --------------------------------------------------------------------
-
-
-def kill_gymnasium(tmp_path, kills, draws):
-    """What follows a checkpoint depends on it alone: the end is that of going on from what was
-    there when it was started for the last time."""
+def kill_lived(tmp_path, kills, draws, kind):
+    """Where episodes are lived through: what follows a checkpoint depends on it alone, so the end
+    is that of going on from what was there when it was started for the last time."""
+    make_agent, steps = TRAINED[kind]
     total, number = 0, 0
     while total < kills:
-        folder, copy = tmp_path / f"gymnasium-{number}", tmp_path / "copy"
+        folder, copy = tmp_path / f"{kind}-{number}", tmp_path / "copy"
 
         def keep(folder=folder, copy=copy):
             shutil.rmtree(copy, ignore_errors=True)
             if folder.exists():
                 shutil.copytree(folder, copy)
 
-        total += under_fire("gymnasium", folder, kills - total, draws, keep)
+        total += under_fire(kind, folder, kills - total, draws, keep)
         number += 1
         agent = ds.load(folder)
-        assert agent.num_timesteps == GYM_STEPS
+        assert agent.num_timesteps == steps
         check_log(folder, agent)
         assert debris(folder) == []
         if copy.exists() and saved_in(copy) and not is_valued(copy):
             again, _ = resume_run(copy)
             assert same(agent, again)
         elif not copy.exists() or not saved_in(copy):
-            assert same(agent, gymnasium_agent().learn(GYM_STEPS))
+            assert same(agent, make_agent().learn(steps))
     return total
 
 
 # --- a study ----------------------------------------------------------------------------------
 
 
-def kill_studies(tmp_path, kills, draws):
+def kill_studies(tmp_path, kills, draws, kind):
     runs = read_study(small_study()).runs
     alone = [
         ds.evaluate(run.make_agent().learn(run.total_timesteps), episodes=EPISODES, seed=seed)
@@ -174,7 +162,7 @@ def kill_studies(tmp_path, kills, draws):
     total, number = 0, 0
     while total < kills:
         folder = tmp_path / f"study-{number}"
-        total += under_fire("study", folder, kills - total, draws)
+        total += under_fire(kind, folder, kills - total, draws)
         number += 1
         for run, evaluation in zip(runs, alone, strict=True):
             own = folder / run.name
@@ -188,7 +176,7 @@ def kill_studies(tmp_path, kills, draws):
 # --- a report ---------------------------------------------------------------------------------
 
 
-def kill_reports(tmp_path, kills, draws):
+def kill_reports(tmp_path, kills, draws, kind):
     folder = tmp_path / "report"
     agent = make().learn(TWO)
     agent.save(folder / "agent")
@@ -207,7 +195,7 @@ def kill_reports(tmp_path, kills, draws):
             assert len(text) in whole
             assert text.rstrip().endswith("</html>")
 
-    total += under_fire("report", folder, kills, draws, check)
+    total += under_fire(kind, folder, kills, draws, check)
     check()
     assert debris(folder) == []
     return total
@@ -215,29 +203,31 @@ def kill_reports(tmp_path, kills, draws):
 
 @pytest.mark.long
 def test_killed_once_or_twice_training_in_jax_goes_on_as_if_nothing_had_happened(tmp_path):
-    assert kill_jax(tmp_path, 1, random.Random(1)) == 1
+    assert kill_compiled(tmp_path, 1, random.Random(1), "jax") == 1
 
 
 @pytest.mark.slow
 def test_killed_once_pg_srm_goes_on_as_if_nothing_had_happened(tmp_path):
-    assert kill_actors(tmp_path, 1, random.Random(3)) == 1
+    assert kill_compiled(tmp_path, 1, random.Random(3), "actor") == 1
 
 
 KINDS = {
-    "JAX": (kill_jax, 20),
-    "PG-SRM": (kill_actors, 20),
-    "Gymnasium": (kill_gymnasium, 20),
-    "a study": (kill_studies, 15),
-    "a report": (kill_reports, 25),
+    "jax": (kill_compiled, 20),
+    "actor": (kill_compiled, 20),
+    "dial": (kill_compiled, 10),
+    "gymnasium": (kill_lived, 20),
+    "lived": (kill_lived, 10),
+    "study": (kill_studies, 15),
+    "report": (kill_reports, 25),
 }
-"""A hundred kills in all."""
+"""How, and how often: 120 kills in all."""
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("kind", KINDS)
 def test_killed_again_and_again_it_comes_to_the_same_end(tmp_path, kind, capsys):
     kill, count = KINDS[kind]
-    kills = kill(tmp_path, count, random.Random(0))
+    kills = kill(tmp_path, count, random.Random(0), kind)
     assert kills == count
     with capsys.disabled():
-        print(f"\nkilled {kills} times in {kind}: nothing lost")  # noqa: T201
+        print(f"\nkilled {kills} times, {kind}: nothing lost")  # noqa: T201

@@ -2,6 +2,8 @@
 
 python -m tests.hardening.victim KIND FOLDER [OPERATION]
 
+KIND is one of `TRAINED`, "study" or "report".
+
 It begins or goes on, whichever the folder asks for, says "begun" and "done", and kills itself at
 that operation on its files, if one is given, with half of what it was writing written.
 """
@@ -9,6 +11,7 @@ that operation on its files, if one is given, with half of what it was writing w
 import contextlib
 import os
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import downside as ds
@@ -26,6 +29,8 @@ STEPS = 12 * CHUNK
 GYM_STEPS = 300
 ACTOR_UPDATES, ACTOR_STEPS = 24, 24 * 16 * 3
 """Updates of PG-SRM, and the steps of their episodes."""
+LIVED_STEPS = 12 * 4 * 16
+"""Of AC-SRM: iterations, environments, steps of each."""
 EPISODES = 20
 
 
@@ -46,22 +51,53 @@ def gymnasium_agent() -> ds.Agent:
     return ds.QRSRM("CartPole-v1", risk="cvar(0.5)", seed=0, num_envs=1, **SMALL)
 
 
-def actor_agent() -> ds.Agent:
+def actor_agent(risk: str = "cvar(0.5)", outer_episodes: int = 32) -> ds.Agent:
     """PG-SRM, on three periods with continuous trades; an outer step after every two updates."""
     return ds.PGSRM(
         MeanReversion(periods=3, continuous=True),
-        risk="cvar(0.5)",
+        risk=risk,
         seed=0,
         hidden_sizes=(4,),
         batch_size=16,
         outer_interval=2,
-        outer_episodes=32,
+        outer_episodes=outer_episodes,
         updates=ACTOR_UPDATES,
     )
 
 
-def train(folder: Path, make_agent, steps: int) -> None:
+def dial_agent() -> ds.Agent:
+    """A dial; its policies are compared in as few episodes as it takes."""
+    return actor_agent("dial", 108)
+
+
+def lived_agent() -> ds.Agent:
+    """AC-SRM in a Gymnasium environment; an outer step after each iteration."""
+    return ds.ACSRM(
+        "CartPole-v1",
+        risk="cvar(0.5)",
+        seed=0,
+        num_envs=4,
+        n_steps=16,
+        epochs=2,
+        hidden_sizes=(8,),
+        quantiles=5,
+        outer_interval=1,
+    )
+
+
+TRAINED: dict[str, tuple[Callable[[], ds.Agent], int]] = {
+    "jax": (make, STEPS),
+    "actor": (actor_agent, ACTOR_STEPS),
+    "dial": (dial_agent, ACTOR_STEPS),
+    "gymnasium": (gymnasium_agent, GYM_STEPS),
+    "lived": (lived_agent, LIVED_STEPS),
+}
+"""Agents that are trained in a run folder, and their steps."""
+
+
+def train(folder: Path, kind: str) -> None:
     """Trains, or goes on."""
+    make_agent, steps = TRAINED[kind]
     options = {"every_seconds": 0, "callback": Tell()}
     if is_valued(folder):
         tidy(folder)
@@ -97,12 +133,8 @@ def main(kind: str, folder: Path, operation: int | None) -> None:
     layer = FaultyFiles(folder, operation, kill=True) if operation is not None else None
     with layer or contextlib.nullcontext():
         tell("begun")
-        if kind == "jax":
-            train(folder, make, STEPS)
-        elif kind == "actor":
-            train(folder, actor_agent, ACTOR_STEPS)
-        elif kind == "gymnasium":
-            train(folder, gymnasium_agent, GYM_STEPS)
+        if kind in TRAINED:
+            train(folder, kind)
         elif kind == "study":
             run_study(folder)
         else:
