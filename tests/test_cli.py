@@ -441,6 +441,7 @@ def test_runs_are_listed_without_breaking_names(some_runs, capsys, monkeypatch, 
         (["report", "agent", "--out"], "could not be made: there is a file of that name"),
         (["explain", "agent", "--out"], "could not be made: there is a file of that name"),
         (["frontier", *ENV, "--points", "2", *SMALL, "--out"], "could not be made: there is a"),
+        (["reproduce", "demo", "--quick", "--results"], "could not be made: there is a file of"),
     ],
 )
 def test_a_place_that_cannot_be_written_is_named_before_the_work(

@@ -44,6 +44,7 @@ def atomic_write(path: str | Path) -> Iterator[Path]:
     temporary = None
     try:
         make_folder(path.parent)
+        _check_no_device(path)
         remove_debris(path.parent, path.name)
         handle, name = tempfile.mkstemp(
             dir=path.parent, prefix=_prefix(), suffix=f"-{path.name[-_MAX_NAME:]}"
@@ -83,10 +84,18 @@ def check_writable(path: str | Path) -> None:
         make_folder(path.parent)
         if path.is_dir():
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+        _check_no_device(path)
         if not os.access(path.parent, os.W_OK):
             raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
     except OSError as error:
         raise _named(error, path) from error
+
+
+def _check_no_device(path: Path) -> None:
+    """An error for a device or its link, such as /dev/stdout, which a file would replace."""
+    mode = os.stat(path).st_mode if path.exists() else 0
+    if path.parent == Path("/dev") or stat.S_ISCHR(mode) or stat.S_ISBLK(mode):
+        raise OSError(errno.EINVAL, "it is a device. Name a file")
 
 
 def make_folder(folder: str | Path) -> None:

@@ -3,15 +3,20 @@
 from collections.abc import Sequence
 from typing import Any
 
+from downside._files import check_writable
 from downside._machine import commit
 from downside.experiments import FIELD, load
 from downside.experiments._options import Options
 
-NOT_ON_PAGE = ("example1", "example2", "frontier", "ablation", "demo", *FIELD)
+_PRINTED = ("example1", "example2")
+"""Without results."""
+NOT_ON_PAGE = (*_PRINTED, "frontier", "ablation", "demo", *FIELD)
 
 
 def run(names: Sequence[str], options: Options) -> None:
     """Runs the experiments; an error if runs failed or figures are not as they should be."""
+    if not set(names) <= set(_PRINTED):
+        check_writable(options.folder / f"{names[0]}.csv")  # find out now, not after the work
     modules: dict[str, Any] = {name: load(name) for name in names if name != "page"}
     page = load("page")  # now: the code may change during a long run
     commit()

@@ -12,8 +12,9 @@ from ...train.toys import Counter
 class Returns(Counter):
     """As the counter, and after the second step something else."""
 
-    def __init__(self, space=None, observation=None, reward=None):
+    def __init__(self, space=None, observation=None, reward=None, truncated=None):
         super().__init__(length=6)
+        self.ending = truncated
         self.observation_space = Counter.observation_space if space is None else space
         self.wrong, self.reward, self.right = observation, reward, self.observation_space.sample()
 
@@ -29,6 +30,7 @@ class Returns(Counter):
         if self.time == 2:
             observation = observation if self.wrong is None else self.wrong
             reward = reward if self.reward is None else self.reward
+            truncated = truncated if self.ending is None else self.ending
         return observation, reward, terminated, truncated, info
 
 
@@ -93,3 +95,16 @@ def test_what_is_not_far_outside_is_no_fault(high):
     # As in Gymnasium's own lander, which leaves its box; warnings are errors here.
     space = gym.spaces.Box(0.0, high, (1,), np.float64)
     play(Returns(space, np.array([-0.15])))
+
+
+def test_a_text_that_says_whether_an_episode_ended_is_refused():
+    message = "must return `terminated` and `truncated` as True or False .* got False and 'no'"
+    with pytest.raises(EnvironmentFaultError, match=message):
+        play(Returns(truncated="no"))
+
+
+def test_an_environment_is_called_by_its_id():
+    gym.register("tests/Returns-v0", lambda **parameters: Returns(**parameters))
+    env = gym.make("tests/Returns-v0", space=gym.spaces.Discrete(3), observation=4)
+    with pytest.raises(EnvironmentFaultError, match=r"^tests/Returns-v0 returned an observation"):
+        play(env)

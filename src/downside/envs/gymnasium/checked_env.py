@@ -12,6 +12,8 @@ from downside.envs.faults import EnvironmentFaultError
 from downside.envs.gymnasium.flatten import flat_space
 
 _NUMBERS = (int, float, np.number, np.bool_)
+_TRUTH = (*_NUMBERS, np.ndarray, type(None))
+"""Types that `terminated` and `truncated` may have; a text would be true, whatever it says."""
 OLD_STYLE_REMEDY = (
     "return what Gymnasium's API asks for, or wrap it: the package shimmy has wrappers for older "
     "environments."
@@ -52,6 +54,8 @@ class CheckedEnv(gym.Wrapper):
         # Asked at every step, and slow to find through all the wrappers.
         self._space = space
         self._box = space if isinstance(space, gym.spaces.Box) else None
+        self.name = str(env.unwrapped) if env.spec is None else env.spec.id
+        """In errors."""
         self.cut = False
         """Whether the next step is the last one of the episode."""
 
@@ -62,7 +66,7 @@ class CheckedEnv(gym.Wrapper):
         pair = isinstance(answer, tuple | list) and len(answer) == 2
         if not pair or not isinstance(answer[1], Mapping):
             raise EnvironmentFaultError(
-                f"{self.env} must return (observation, info) from `reset`, got "
+                f"{self.name} must return (observation, info) from `reset`, got "
                 f"{shown(answer)}. That is how environments were written before Gymnasium; "
                 f"{OLD_STYLE_REMEDY}"
             )
@@ -76,13 +80,18 @@ class CheckedEnv(gym.Wrapper):
         if not several or len(answer) != 5:
             many = f"{len(answer)} values" if several else shown(answer)
             raise EnvironmentFaultError(
-                f"{self.env} must return (observation, reward, terminated, truncated, info) from "
+                f"{self.name} must return (observation, reward, terminated, truncated, info) from "
                 f"`step`, got {many}. Environments written before Gymnasium return (observation, "
                 f"reward, done, info); {OLD_STYLE_REMEDY}"
             )
         observation, reward, terminated, truncated, info = answer
         if not isinstance(reward, _NUMBERS):
             reward = self._number(reward)
+        if not (isinstance(terminated, _TRUTH) and isinstance(truncated, _TRUTH)):
+            raise EnvironmentFaultError(
+                f"{self.name} must return `terminated` and `truncated` as True or False from "
+                f"`step`, got {shown(terminated)} and {shown(truncated)}."
+            )
         return self._check(observation, "step"), reward, terminated, truncated or self.cut, info
 
     def _number(self, reward: Any) -> Any:
@@ -93,13 +102,13 @@ class CheckedEnv(gym.Wrapper):
             array = np.asarray(None)
         if array.dtype.kind not in "biuf":
             raise EnvironmentFaultError(
-                f"{self.env} must return a number as reward of each step, got {shown(reward)}, "
+                f"{self.name} must return a number as reward of each step, got {shown(reward)}, "
                 f"of type {type(reward).__name__}. Turn it into a number in the environment, or "
                 "with `gymnasium.wrappers.TransformReward`."
             )
         if array.size != 1:
             raise EnvironmentFaultError(
-                f"{self.env} must return one number as reward of each step, got {array.size}: "
+                f"{self.name} must return one number as reward of each step, got {array.size}: "
                 f"{shown(reward)}. {SEVERAL_REWARDS}"
             )
         return array.item()
@@ -112,12 +121,12 @@ class CheckedEnv(gym.Wrapper):
                 return observation
             if got.shape != space.shape or not np.can_cast(got.dtype, space.dtype, "same_kind"):
                 raise EnvironmentFaultError(
-                    f"{self.env} returned an observation from `{what}` of shape {got.shape} and "
+                    f"{self.name} returned an observation from `{what}` of shape {got.shape} and "
                     f"type {got.dtype}, but its space is {space.shape}, {space.dtype}."
                 )
         elif not _has_places(self._space, observation):
             raise EnvironmentFaultError(
-                f"{self.env} returned an observation from `{what}` that is not one of "
+                f"{self.name} returned an observation from `{what}` that is not one of "
                 f"{self._space}, got {observation!r}."
             )
         return observation
