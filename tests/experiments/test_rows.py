@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import downside as ds
+from downside._files import DamagedFileError
 from downside.agents import SRM, SimulatorSettings
 from downside.envs import AmericanPut
 from downside.experiments import NAMES, ablation, load, put
@@ -26,6 +27,26 @@ def test_rows_come_back_as_they_were_written(tmp_path):
         {"risk": "0.5*mean, twice", "value": "-1.5"},
     ]
     assert read_rows(tmp_path / "nothing.csv") == []
+
+
+def test_rows_that_were_cut_short_are_not_read_as_values(tmp_path):
+    path = tmp_path / "rows.csv"
+    write_rows(path, [{"seed": 0, "value": 0.25}, {"seed": 1, "value": 0.75}])
+    whole = path.read_text()
+    for end in range(len(whole)):
+        path.write_text(whole[:end])
+        if whole[:end].endswith("\n"):  # fewer rows, which are made again
+            assert len(read_rows(path)) == whole[:end].count("\n") - 1
+            continue
+        with pytest.raises(DamagedFileError, match=r"rows\.csv .*restore it, or delete it"):
+            read_rows(path)
+
+
+@pytest.mark.parametrize("data", [b"a,b\n1\xff,2\n", b'a,b\n"1,2\n', b"a,b\n1,2,3\n"])
+def test_rows_that_are_no_table_name_their_file(tmp_path, data):
+    (tmp_path / "rows.csv").write_bytes(data)
+    with pytest.raises(DamagedFileError, match=r"rows\.csv"):
+        read_rows(tmp_path / "rows.csv")
 
 
 def test_what_made_the_rows_stands_beside_them(tmp_path):

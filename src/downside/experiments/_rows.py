@@ -12,18 +12,36 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
-from downside._files import read_json, write_text
+from downside._files import DamagedFileError, check_regular, read_json, write_text
 from downside._machine import commit, cores, machine
 
 Row = dict[str, Any]
+_REMEDY = "It may have been cut short: restore it, or delete it to make its rows again."
 
 
 def read_rows(path: Path) -> list[Row]:
-    """The rows of a CSV file; none if there is no such file."""
+    """The rows of a CSV file; none if there is no such file.
+
+    Raises:
+        DamagedFileError: if a row is not whole.
+    """
     if not path.exists():
         return []
-    with path.open(encoding="utf-8", newline="") as file:
-        return list(csv.DictReader(file))
+    check_regular(path)
+    try:
+        text = path.read_text(encoding="utf-8")
+        columns, *lines = csv.reader(io.StringIO(text, newline=""), strict=True)
+    except (ValueError, csv.Error) as error:
+        raise DamagedFileError(f"{path} is no CSV file: {error}. {_REMEDY}") from error
+    for number, line in enumerate(lines, 1):
+        if len(line) != len(columns):
+            raise DamagedFileError(
+                f"Row {number} of {path} must have {len(columns)} entries, got {len(line)}. "
+                f"{_REMEDY}"
+            )
+    if not text.endswith("\n"):  # the last entry may lack digits
+        raise DamagedFileError(f"{path} ends in the middle of a line. {_REMEDY}")
+    return [dict(zip(columns, line, strict=True)) for line in lines]
 
 
 def write_rows(path: Path, rows: Sequence[Row]) -> None:

@@ -13,7 +13,7 @@ from downside.agents import (
     Settings,
     SimulatorSettings,
 )
-from downside.risk import parse
+from downside.risk import as_dial, parse
 from downside.studies.problems import KeyPath, Problems
 from downside.train.checkpoints.loading import agents_by_name
 from downside.train.config import PRESETS, checked
@@ -82,6 +82,11 @@ def read_risks(value: Any, path: KeyPath, problems: Problems) -> tuple[str, ...]
     risks = []
     for i, text in enumerate(texts):
         try:
+            if as_dial(text) is not None:
+                raise ValueError(
+                    f"A study takes one measure for each run, got {str(text)!r}. `downside frontier "
+                    "ENV --dial` trains a dial and values it at many measures."
+                )
             risks.append(str(parse(text)))
         except (TypeError, ValueError) as error:
             problems.add(path if isinstance(value, str) else (*path, i), error)
