@@ -137,7 +137,7 @@ def changed(part, **changes):
         ("study", {"seeds": True}, r"`seeds` must be how many"),
         ("study", {"episodes": 1}, r"`episodes` must be a whole number >= 2, got 1"),
         ("study", {"risks": []}, r"study.risks: `risks` must be measures"),
-        ("study", {"risks": ["dial"]}, r"study.risks\[0\]: A study takes one measure .* --dial"),
+        ("study", {"risks": ["dial"]}, r"study.risks\[0\]: A study takes a measure .* --dial"),
         ("study", {"risks": None}, r"agents\[0\]: There are no `risks`"),
         ("study", {"callback": "downside:Nothing"}, r"study.callback: .* cannot be imported"),
         ("study", {"callback": "downside"}, r"must be given as package.module:Class"),

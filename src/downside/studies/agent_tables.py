@@ -84,7 +84,7 @@ def read_risks(value: Any, path: KeyPath, problems: Problems) -> tuple[str, ...]
         try:
             if as_dial(text) is not None:
                 raise ValueError(
-                    f"A study takes one measure for each run, got {str(text)!r}. `downside frontier "
+                    f"A study takes a measure for each run, got {str(text)!r}. `downside frontier "
                     "ENV --dial` trains a dial and values it at many measures."
                 )
             risks.append(str(parse(text)))
