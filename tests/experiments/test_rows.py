@@ -10,7 +10,7 @@ from downside._files import DamagedFileError
 from downside.agents import SRM, SimulatorSettings
 from downside.envs import AmericanPut
 from downside.experiments import NAMES, ablation, load, put
-from downside.experiments._rows import read_rows, values, write_about, write_rows
+from downside.experiments._rows import add_rows, read_rows, values, write_about, write_rows
 from downside.train.config import resolve
 
 
@@ -47,6 +47,20 @@ def test_rows_that_are_no_table_name_their_file(tmp_path, data):
     (tmp_path / "rows.csv").write_bytes(data)
     with pytest.raises(DamagedFileError, match=r"rows\.csv"):
         read_rows(tmp_path / "rows.csv")
+
+
+def test_two_commands_that_add_to_one_table_keep_each_other_s_rows(tmp_path):
+    path, command = tmp_path / "rows.csv", "downside reproduce dial"
+    first, second = read_rows(path), read_rows(path)
+    add_rows(path, first, [{"seed": 1, "value": 0.5}], ["seed"], command, {})
+    add_rows(path, second, [{"seed": 0, "value": 0.25}], ["seed"], command, lambda rows: {"n": 1})
+    assert [row["value"] for row in second] == ["0.5", 0.25]
+    # The same row, made by both, is there once.
+    new = [{"seed": 0, "value": 0.75}]
+    add_rows(path, first, new, ["seed"], command, {}, lambda row: int(row["seed"]))
+    assert values(read_rows(path)).tolist() == [0.75, 0.5]
+    assert first == [*new, {"seed": "1", "value": "0.5"}]
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["rows.csv", "rows.json"]
 
 
 def test_what_made_the_rows_stands_beside_them(tmp_path):

@@ -21,19 +21,21 @@ from .mutations import (
     write_signed,
     write_text,
 )
-from .victim import actor_agent
+from .victim import actor_agent, dial_agent, lived_agent
 
 CANARY = "import pathlib\npathlib.Path(__file__).with_suffix('.sang').touch()\n"
 
 
 @pytest.fixture(scope="module")
 def files(tmp_path_factory):
-    """A checkpoint of a run in JAX, one in Gymnasium, and one of PG-SRM."""
+    """A checkpoint of a run in JAX, one in Gymnasium, one of PG-SRM, a dial, and AC-SRM."""
     folder = tmp_path_factory.mktemp("checkpoints")
     agents = [
         make().learn(TWO),
         ds.QRSRM("CartPole-v1", risk="cvar(0.5)", **SMALL).learn(50),
         actor_agent().learn(96),
+        dial_agent().learn(96),
+        lived_agent().learn(64),
     ]
     return [agent.save(folder / str(number)) for number, agent in enumerate(agents)]
 
@@ -154,6 +156,16 @@ HOSTILE = [
     (2, ("settings", "averaging"), 2.0, r"cannot be made again: .*averaging"),
     (2, ("env", "parameters", "periods"), 10**12, "must be at most 10,000,000"),
     (2, ("agent",), "QRSRM", "cannot be made again"),
+    (3, ("dial", "levels"), [1.0], r"`dial.levels` must be a list of 2 to 2 entries"),
+    (3, ("dial", "levels"), [0.5, 0.1], "holds a dial that is none: `levels` must be two numbers"),
+    (3, ("dial", "start"), "exponential(4)", "holds a dial that is none"),
+    (3, ("dial", "targets"), {"mean": [float("nan"), 0.0]}, "must be a finite number, got nan"),
+    (3, ("dial", "targets"), {"mean": [0.0]}, "must be a list of 2 to 2 entries"),
+    (3, ("risk",), "exponential(4)", "cannot be made again"),
+    (4, ("settings", "n_steps"), 2**31, "`settings.n_steps` must be a whole number|made again"),
+    (4, ("settings", "epochs"), 0, "cannot be made again: .*epochs"),
+    (4, ("settings", "num_envs"), 10**7, "at most 1,024 are made because a file says so"),
+    (4, ("settings", "hidden_sizes"), [2**20] * 64, "It belongs to another environment or other"),
 ]
 
 

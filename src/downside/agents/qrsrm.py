@@ -85,8 +85,8 @@ class SRM(AbstractQuantileAlgorithm):
         relative = super().network_input(observation, memory.relabel(-outer.location), outer)
         if not self.hide_memory_until_risk:
             return relative
-        seen = _bends(outer).astype(relative.dtype)
-        return jnp.concatenate([relative[:-2], seen * relative[-2:]])
+        shown = _bends(outer).astype(relative.dtype)
+        return jnp.concatenate([relative[:-2], shown * relative[-2:]])
 
     @property
     def inputs_hidden_at_first(self) -> int:

@@ -62,9 +62,9 @@ def main(arguments: list[str] | None = None) -> None:
     except BrokenPipeError:  # whoever reads our output has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except (ValueError, TypeError, RuntimeError, OSError) as error:
-        # Without the number that Python writes before errors of the system.
-        named = isinstance(error, OSError) and error.strerror and error.filename is None
-        message = error.strerror if named else error
+        message = str(error)
+        if isinstance(error, OSError) and error.strerror and error.filename is None:
+            message = error.strerror  # without the number that Python writes before it
         print(f"downside: {message}", file=sys.stderr)  # noqa: T201
         raise SystemExit(EXIT_ERROR) from None
 

@@ -18,7 +18,7 @@ import numpy as np
 import optax
 
 from downside import ops
-from downside.experiments._rows import Row, read_rows, select, write_about, write_rows
+from downside.experiments._rows import Row, add_rows, read_rows, select
 from downside.experiments.optimum import ENVIRONMENT
 from downside.risk import CVaR, Exponential, Utility
 
@@ -55,19 +55,17 @@ def measured(path: Path, counts: Sequence[int], *, quick: bool) -> list[Row]:
                 begin = time.perf_counter()
                 jax.block_until_ready(function())
                 times[name].append(1e3 * (time.perf_counter() - begin) / updates)
-        rows += [
+        new = [
             {"scoring": name, "quantiles": count, "milliseconds": round(float(np.median(taken)), 4)}
             for name, taken in times.items()
         ]
-        write_rows(path, rows)
-        write_about(
-            path.with_suffix(".json"),
-            "downside reproduce quantiles",
-            environment=ENVIRONMENT,
-            preset="paper",
-            updates=updates,
-            rounds=rounds,
-        )
+        facts: Row = {
+            "environment": ENVIRONMENT,
+            "preset": "paper",
+            "updates": updates,
+            "rounds": rounds,
+        }
+        add_rows(path, rows, new, ("scoring", "quantiles"), "downside reproduce quantiles", facts)
     return rows
 
 

@@ -5,7 +5,7 @@ import importlib.metadata
 import io
 import json
 import platform
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ import numpy as np
 from jaxtyping import Float
 
 from downside._files import DamagedFileError, check_regular, read_json, write_text
+from downside._locks import lock
 from downside._machine import commit, cores, machine
 
 Row = dict[str, Any]
@@ -52,6 +53,37 @@ def write_rows(path: Path, rows: Sequence[Row]) -> None:
     writer.writeheader()
     writer.writerows(rows)
     write_text(path, text.getvalue())
+
+
+def add_rows(
+    path: Path,
+    rows: list[Row],
+    new: Sequence[Row],
+    keys: Sequence[str],
+    command: str,
+    facts: Callable[[Sequence[Row]], Mapping[str, Any]] | Mapping[str, Any],
+    order: Callable[[Row], Any] | None = None,
+) -> None:
+    """Adds rows to a table, and to `rows`, which is what was there before; also those that another
+    command has added meanwhile.
+
+    Arguments:
+        path: the CSV file; `NAME.json` beside it says how it was made.
+        rows: those that were read; changed in place.
+        new: the new rows.
+        keys: the columns that tell rows apart; a new row replaces the one that has the same.
+        command: what makes them.
+        facts: further entries of the JSON file, which may follow from all rows.
+        order: of the rows.
+    """
+    made = {tuple(str(row[key]) for key in keys) for row in new}
+    with lock(path.parent, wait=True):
+        there = [row for row in read_rows(path) if tuple(str(row[key]) for key in keys) not in made]
+        rows[:] = [*there, *new] if order is None else sorted([*there, *new], key=order)
+        write_rows(path, rows)
+        write_about(
+            path.with_suffix(".json"), command, **(facts(rows) if callable(facts) else facts)
+        )
 
 
 def without_agent(rows: Sequence[Row], columns: Row, *keys: str) -> list[Row]:

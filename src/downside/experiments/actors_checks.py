@@ -5,12 +5,12 @@ learned, which must not pass. Writes `results/actors-checks.csv`.
 """
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from downside.experiments._experiment import Experiment
 from downside.experiments._options import Options
-from downside.experiments._rows import Row, read_rows, select, write_about, write_rows
+from downside.experiments._rows import Row, add_rows, read_rows, select
 from downside.experiments._tables import terminal
 from downside.experiments.optimum import ENVIRONMENT, GAMMA
 from downside.explanation import explain
@@ -33,27 +33,27 @@ def check_missing(options: Options, trained: Experiment) -> None:
         calibration = explain(agent, checks=50 if options.quick else 500).calibration
         assert calibration is not None
         verdicts = calibration.verdicts
-        rows.append(
-            {
-                "objective": objective,
-                "seed": seed,
-                "updates": updates,
-                "verdict": calibration.verdict,
-                **{name: verdicts.get(name, "") for name in CHECKS},
-                "promised": round(calibration.whole, 6),
-                "achieved": round(calibration.achieved, 6),
-                "achieved_error": round(calibration.achieved_error, 6),
-                "better_choices": round(calibration.choice_gap[0], 6),
-                "allowed": round(calibration.choice_gap[1], 6),
-                "spread": round(calibration.spread, 6),
-                "seconds": round(time.perf_counter() - begin, 1),
-            }
-        )
-        write_rows(path, rows)
-        seeds = sorted({int(row["seed"]) for row in rows})
-        about: dict[str, Any] = {"environment": ENVIRONMENT, "gamma": GAMMA, "seeds": seeds}
-        write_about(path.with_suffix(".json"), COMMAND, **about)
+        row = {
+            "objective": objective,
+            "seed": seed,
+            "updates": updates,
+            "verdict": calibration.verdict,
+            **{name: verdicts.get(name, "") for name in CHECKS},
+            "promised": round(calibration.whole, 6),
+            "achieved": round(calibration.achieved, 6),
+            "achieved_error": round(calibration.achieved_error, 6),
+            "better_choices": round(calibration.choice_gap[0], 6),
+            "allowed": round(calibration.choice_gap[1], 6),
+            "spread": round(calibration.spread, 6),
+            "seconds": round(time.perf_counter() - begin, 1),
+        }
+        add_rows(path, rows, [row], ("objective", "seed", "updates"), COMMAND, _facts)
         terminal().print(f"{objective}, seed {seed}: {calibration.words}", markup=False)
+
+
+def _facts(rows: Sequence[Row]) -> Row:
+    seeds = sorted({int(row["seed"]) for row in rows})
+    return {"environment": ENVIRONMENT, "gamma": GAMMA, "seeds": seeds}
 
 
 def _agents(

@@ -14,7 +14,7 @@ from downside.exact import solve
 from downside.experiments._experiment import QUICK_ACTOR, Experiment, entry
 from downside.experiments._options import Options
 from downside.experiments._paper import agent_label
-from downside.experiments._rows import Row, read_rows, select, values, write_about, write_rows
+from downside.experiments._rows import Row, add_rows, read_rows, select, values
 from downside.experiments.frontier import END, POINTS, START
 from downside.experiments.optimum import ENVIRONMENT, EPISODES, GAMMA, QUICK_EPISODES
 from downside.studies.frontiers import mixtures
@@ -116,19 +116,16 @@ def solve_missing(options: Options) -> None:
             refine = 0.25 if options.quick else 1.0
             plan = solve(env, risk, gamma=GAMMA, refine=refine, episodes=episodes)
             estimate = plan.estimate
-            rows.append(
-                {
-                    "problem": name,
-                    "objective": risk,
-                    "value": round(estimate.value, 6),
-                    "standard_error": round(estimate.standard_error, 6),
-                    "recursion": round(plan.value, 6),
-                    "seconds": round(time.perf_counter() - begin, 1),
-                }
-            )
-            write_rows(path, rows)
-            about: Row = {"gamma": GAMMA, "seed": 0, "episodes": episodes}
-            write_about(path.with_suffix(".json"), COMMAND, **about)
+            row = {
+                "problem": name,
+                "objective": risk,
+                "value": round(estimate.value, 6),
+                "standard_error": round(estimate.standard_error, 6),
+                "recursion": round(plan.value, 6),
+                "seconds": round(time.perf_counter() - begin, 1),
+            }
+            facts: Row = {"gamma": GAMMA, "seed": 0, "episodes": episodes}
+            add_rows(path, rows, [row], ("problem", "objective"), COMMAND, facts)
 
 
 def optima(options: Options, name: str) -> dict[str, float]:

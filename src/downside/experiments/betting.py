@@ -18,7 +18,7 @@ from downside.experiments import _md
 from downside.experiments._experiment import Experiment, Run, entry
 from downside.experiments._options import Options
 from downside.experiments._results import RESAMPLES
-from downside.experiments._rows import Row, read_rows, select, write_about, write_rows
+from downside.experiments._rows import Row, add_rows, read_rows, select
 from downside.experiments._tables import show, terminal
 
 ENVIRONMENT, GAMMA = "downside/BettingGame-v0", 1.0
@@ -82,18 +82,15 @@ def optima(options: Options) -> dict[str, float]:
         begin = time.process_time()
         plan = solve(BettingGame(), risk, gamma=GAMMA, episodes=10_000)
         assert plan.bounds is not None
-        rows.append(
-            {
-                "plan": risk,
-                "measure": risk,
-                "value": round(plan.value, 6),
-                "upper": round(plan.bounds[1], 6),
-                "seconds": round(time.process_time() - begin, 1),
-            }
-        )
-        write_rows(path, rows)
-        about = {"environment": ENVIRONMENT, "gamma": GAMMA, "win": BettingGame().win}
-        write_about(path.with_suffix(".json"), "downside reproduce betting", **about)
+        row = {
+            "plan": risk,
+            "measure": risk,
+            "value": round(plan.value, 6),
+            "upper": round(plan.bounds[1], 6),
+            "seconds": round(time.process_time() - begin, 1),
+        }
+        facts: Row = {"environment": ENVIRONMENT, "gamma": GAMMA, "win": BettingGame().win}
+        add_rows(path, rows, [row], ("plan", "measure"), "downside reproduce betting", facts)
     return {row["plan"]: float(row["value"]) for row in rows}
 
 

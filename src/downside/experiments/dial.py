@@ -19,7 +19,7 @@ from downside.evaluation import Evaluation, evaluate
 from downside.exact import solve
 from downside.experiments._experiment import EPISODES, QUICK_SHARE
 from downside.experiments._options import Options
-from downside.experiments._rows import Row, read_rows, select, write_about, write_rows
+from downside.experiments._rows import Row, add_rows, read_rows, select
 from downside.experiments._tables import show, terminal
 from downside.experiments.optimum import ENVIRONMENT
 from downside.runs import evaluation_seed
@@ -109,11 +109,9 @@ class _Book:
     def _add(self, value: float, error: float, **row: Any) -> None:
         numbers = {"value": round(value, 6), "standard_error": round(error, 6)}
         blank = {"setting": "", "seconds": "", "cpu_seconds": ""}
-        self.rows.append({**row, **numbers, **blank, **{k: row[k] for k in blank if k in row}})
-        write_rows(self._path, self.rows)
-        seeds = sorted({int(row["seed"]) for row in self.rows if row["seed"] != ""})
-        about = {"seeds": seeds, "episodes": EPISODES}
-        write_about(self._path.with_suffix(".json"), "downside reproduce dial", **about)
+        new = {**row, **numbers, **blank, **{k: row[k] for k in blank if k in row}}
+        keys = ("problem", "method", "seed", "measure")
+        add_rows(self._path, self.rows, [new], keys, "downside reproduce dial", _facts)
 
     def _evaluate(self, subject: Any, seed: int) -> Evaluation:
         episodes = EPISODES // QUICK_SHARE if self._options.quick else EPISODES
@@ -202,6 +200,11 @@ class _Book:
             result = self._evaluate(DeltaBand(env, half_width=width), 0)
             error = result.standard_error(measure)
             self._add(result.value(measure), error, **key, measure=measure, setting=width)
+
+
+def _facts(rows: Sequence[Row]) -> Row:
+    seeds = sorted({int(row["seed"]) for row in rows if row["seed"] != ""})
+    return {"seeds": seeds, "episodes": EPISODES}
 
 
 def _show(rows: list[Row]) -> bool:

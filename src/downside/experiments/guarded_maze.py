@@ -17,7 +17,7 @@ from downside.experiments._experiment import EPISODES, QUICK_SHARE, Experiment, 
 from downside.experiments._maze_grid import make_grid, solve_maze
 from downside.experiments._options import Options
 from downside.experiments._results import RESAMPLES
-from downside.experiments._rows import Row, read_rows, select, write_about, write_rows
+from downside.experiments._rows import Row, add_rows, read_rows, select
 from downside.experiments._tables import show, terminal
 from downside.runs import evaluation_seed
 
@@ -108,21 +108,20 @@ def _plan(options: Options) -> None:
         share, bends = (1.0, [0.0]) if risk == "mean" else (0.1, list(BENDS))
         plan = solve_maze(grid, level=0.05, mean_share=share, bends=bends)
         result = Evaluation(plan.returns(episodes, evaluation_seed(0)))
-        for measure in MEASURES:
-            rows.append(
-                {
-                    "plan": risk,
-                    "measure": measure,
-                    "value": round(result.value(measure), 6),
-                    "standard_error": round(result.standard_error(measure), 6),
-                    "on_grid": round(plan.value, 6),
-                    "seconds": round(time.process_time() - begin, 1),
-                }
-            )
-        write_rows(path, rows)
-        about = {"environment": ENVIRONMENT, "gamma": GAMMA, "episodes": episodes}
-        about |= {"spacing": grid.spacing}
-        write_about(path.with_suffix(".json"), "downside reproduce guarded-maze", **about)
+        new = [
+            {
+                "plan": risk,
+                "measure": measure,
+                "value": round(result.value(measure), 6),
+                "standard_error": round(result.standard_error(measure), 6),
+                "on_grid": round(plan.value, 6),
+                "seconds": round(time.process_time() - begin, 1),
+            }
+            for measure in MEASURES
+        ]
+        facts: Row = {"environment": ENVIRONMENT, "gamma": GAMMA, "episodes": episodes}
+        facts |= {"spacing": grid.spacing}
+        add_rows(path, rows, new, ("plan", "measure"), "downside reproduce guarded-maze", facts)
 
 
 # --- the table ----------------------------------------------------------------------------------

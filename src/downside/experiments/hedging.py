@@ -25,7 +25,7 @@ from downside.experiments._experiment import (
 )
 from downside.experiments._options import Options
 from downside.experiments._paper import agent_label
-from downside.experiments._rows import Row, read_rows, select, write_about, write_rows
+from downside.experiments._rows import Row, add_rows, read_rows, select
 from downside.experiments._tables import show, terminal
 from downside.risk import parse
 from downside.train import PGSRM
@@ -219,25 +219,20 @@ def _converge(options: Options) -> None:
         agent.learn()
         seconds = time.perf_counter() - begin
         mine: Evaluation = evaluate(agent, episodes=episodes)
-        rows.append(
-            {
-                "periods": periods,
-                "seed": 0,
-                "price": round(env.indifference_price(mine.returns, CONVERGENCE_RISK), 6),
-                "standard_error": round(mine.standard_error(CONVERGENCE_RISK), 6),
-                "mean": round(mine.mean, 6),
-                "delta": round(
-                    BlackScholesDelta(env).price(CONVERGENCE_RISK, episodes=episodes), 6
-                ),
-                "black_scholes": round(env.received_premium, 6),
-                "seconds": round(seconds, 1),
-            }
-        )
-        rows.sort(key=lambda row: int(row["periods"]))
-        write_rows(path, rows)
-        about = {"environment": ENVIRONMENT, "parameters": {"cost": 0.0}, "seeds": [0]}
-        about |= {"risk": str(parse(CONVERGENCE_RISK)), "episodes": episodes, "changes": settings}
-        write_about(path.with_suffix(".json"), "downside reproduce hedging", **about)
+        row = {
+            "periods": periods,
+            "seed": 0,
+            "price": round(env.indifference_price(mine.returns, CONVERGENCE_RISK), 6),
+            "standard_error": round(mine.standard_error(CONVERGENCE_RISK), 6),
+            "mean": round(mine.mean, 6),
+            "delta": round(BlackScholesDelta(env).price(CONVERGENCE_RISK, episodes=episodes), 6),
+            "black_scholes": round(env.received_premium, 6),
+            "seconds": round(seconds, 1),
+        }
+        facts: Row = {"environment": ENVIRONMENT, "parameters": {"cost": 0.0}, "seeds": [0]}
+        facts |= {"risk": str(parse(CONVERGENCE_RISK)), "episodes": episodes, "changes": settings}
+        command = "downside reproduce hedging"
+        add_rows(path, rows, [row], ("periods",), command, facts, lambda r: int(r["periods"]))
 
 
 CONVERGENCE_HEADER = (

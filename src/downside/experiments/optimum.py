@@ -12,7 +12,7 @@ from rich.console import Console
 from downside.exact import Plan, solve
 from downside.experiments._options import Options
 from downside.experiments._paper import paper_table
-from downside.experiments._rows import Row, read_rows, select, write_about, write_rows
+from downside.experiments._rows import Row, add_rows, read_rows, select
 from downside.experiments._tables import show, terminal
 
 ENVIRONMENT = "downside/MeanReversion-v0"
@@ -62,10 +62,9 @@ def solve_all(
             f"alone {plan.alternation:.4f}"
         )
         more = {} if also is None else also(plan)
-        rows += [{**row, **more} for row in _rows(plan, objective, objectives, seconds)]
-        write_rows(path, rows)
-        about = {"environment": env, "gamma": gamma, "seed": 0, "episodes": episodes}
-        write_about(path.with_suffix(".json"), command, **about)
+        new = [{**row, **more} for row in _rows(plan, objective, objectives, seconds)]
+        facts: Row = {"environment": env, "gamma": gamma, "seed": 0, "episodes": episodes}
+        add_rows(path, rows, new, ("plan", "measure"), command, facts)
     return rows
 
 

@@ -12,7 +12,7 @@ from rich.console import Console
 
 from downside.exact import FiniteMDP, solve
 from downside.experiments._options import Options
-from downside.experiments._rows import Row, read_rows, select, write_about, write_rows
+from downside.experiments._rows import Row, add_rows, read_rows, select
 from downside.experiments._tables import show, terminal
 
 EPISODES = 100_000
@@ -66,18 +66,16 @@ def main(options: Options) -> bool:
                 continue
             mdp = _read(options.data, name)
             row = _solve(name, mdp, measure, options)
-            rows.append(row)
             terminal().print(
                 f"{name}, {measure}: {row['value']:.4f}, at most {row['upper']:.4f}",
                 highlight=False,
             )
-            write_rows(path, rows)
-            write_about(
-                path.with_suffix(".json"),
-                "downside reproduce tabular",
-                source="Hau, Petrik and Ghavamzadeh (AISTATS 2023)",
-                episodes=EPISODES,
-            )
+            facts: Row = {
+                "source": "Hau, Petrik and Ghavamzadeh (AISTATS 2023)",
+                "episodes": EPISODES,
+            }
+            keys = ("problem", "measure")
+            add_rows(path, rows, [row], keys, "downside reproduce tabular", facts)
     _show(rows, terminal())
     return all(row["agrees"] in (True, "True") for row in rows)
 

@@ -59,12 +59,13 @@ def optional(inner: Check) -> Check:
     return check
 
 
-def sequence(inner: Check, longest: int) -> Check:
-    """A list of so many entries at most."""
+def sequence(inner: Check, longest: int, shortest: int = 0) -> Check:
+    """A list of so many entries."""
 
     def check(value: Any, place: str) -> None:
-        if not isinstance(value, list) or len(value) > longest:
-            raise _fail(place, f"a list of at most {longest:,} entries", value)
+        if not isinstance(value, list) or not shortest <= len(value) <= longest:
+            count = f"at most {longest:,}" if shortest == 0 else f"{shortest:,} to {longest:,}"
+            raise _fail(place, f"a list of {count} entries", value)
         for i, entry in enumerate(value):
             inner(entry, f"{place}[{i}]")
 
@@ -94,6 +95,13 @@ def number(value: Any, place: str) -> None:
     valid = isinstance(value, int | float) and not isinstance(value, bool)
     if not valid or (isinstance(value, int) and abs(value) > 2**63):
         raise _fail(place, "a number", value)
+
+
+def finite(value: Any, place: str) -> None:
+    """A number that is not infinite."""
+    number(value, place)
+    if not math.isfinite(value):
+        raise _fail(place, "a finite number", value)
 
 
 def count(value: Any, place: str) -> None:
@@ -211,9 +219,9 @@ _HEADER = table(
 
 check_dial = table(
     {
-        "levels": sequence(number, 2),
+        "levels": sequence(finite, 2, 2),
         "start": text(1_000),
-        "targets": table({}, sequence(number, 2), most=10_000),
+        "targets": table({}, sequence(finite, 2, 2), most=10_000),
     }
 )
 """What a checkpoint says of a dial: its levels, and the target and value of each measure where it
