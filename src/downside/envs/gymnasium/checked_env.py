@@ -54,7 +54,8 @@ class CheckedEnv(gym.Wrapper):
         # Asked at every step, and slow to find through all the wrappers.
         self._space = space
         self._box = space if isinstance(space, gym.spaces.Box) else None
-        self.name = str(env.unwrapped) if env.spec is None else env.spec.id
+        made = env.unwrapped.spec
+        self.name = str(env.unwrapped) if made is None else made.id
         """In errors."""
         self.cut = False
         """Whether the next step is the last one of the episode."""
