@@ -16,7 +16,7 @@ import pytest
 
 import downside as ds
 from downside import cli
-from downside.runs import evaluation_problem, list_runs, read_run, run_info, run_returns
+from downside.runs import evaluation_problem, list_runs, listing, read_run, run_info, run_returns
 from downside.studies import StudyError, read_study
 from downside.studies.engines import Report
 from downside.studies.storage import attempts, state
@@ -175,6 +175,22 @@ def test_a_line_of_the_log_that_says_nothing_is_passed_over(copied, line):  # no
     run_folder = copied / read_study(study(**TWO_RISKS)).runs[0].name
     (run_folder / "log_1" / "progress.jsonl").write_text(line + "\n")
     assert run_info(run_folder).simulated_steps == 0
+
+
+def test_files_that_vanish_while_a_run_is_listed_stop_no_list(
+    copied,  # noqa: F811
+    monkeypatch,
+):
+    folder = copied / read_study(study(**TWO_RISKS)).runs[0].name
+    assert run_info(folder).status == "finished"
+
+    def deleted_meanwhile(path):
+        raise FileNotFoundError(path)
+
+    monkeypatch.setattr(listing, "read_lines", deleted_meanwhile)
+    assert (run_info(folder).status, run_info(folder).simulated_steps) == ("finished", 0)
+    monkeypatch.setattr(listing, "read_evaluation", deleted_meanwhile)
+    assert run_info(folder).status == "unfinished"
 
 
 def test_a_folder_that_is_deleted_while_its_run_trains_is_whole_in_the_end(

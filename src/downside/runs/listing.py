@@ -1,11 +1,12 @@
 """Run folders in short, without loading their agents."""
 
+import contextlib
 import dataclasses
 from pathlib import Path
 
 from downside._files import DamagedFileError
 from downside._locks import is_being_written
-from downside.runs.evaluation import evaluation_problem, is_number, read_evaluation
+from downside.runs.evaluation import is_number, read_evaluation
 from downside.runs.folders import RUN, read_run
 from downside.train.log import LINES, read_lines
 from downside.train.monitor import saved_at, saved_in
@@ -64,8 +65,13 @@ def run_info(folder: str | Path) -> RunInfo:
             status="damaged",
             problem=str(error),
         )
-    problem = evaluation_problem(folder)
-    values = read_evaluation(folder)["values"] if problem is None else []
+    values, problem = [], None
+    try:
+        values = read_evaluation(folder)["values"]
+    except FileNotFoundError:  # it is not there yet
+        pass
+    except (DamagedFileError, OSError) as error:
+        problem = str(error)
     value = next((row for row in values if row["risk"] == about["risk"]), {})
     if values:
         status = "finished"
@@ -91,7 +97,9 @@ def run_info(folder: str | Path) -> RunInfo:
 
 def _simulated_steps(folder: Path) -> int:
     """As the last line of the log says; 0 without a log."""
-    logs = sorted(folder.glob(f"log_*/{LINES}"), key=lambda path: path.stat().st_mtime)
-    lines = read_lines(logs[-1]) if logs else {}
+    lines = {}
+    with contextlib.suppress(OSError):  # a run that begins anew deletes its log
+        logs = sorted(folder.glob(f"log_*/{LINES}"), key=lambda path: path.stat().st_mtime)
+        lines = read_lines(logs[-1]) if logs else {}
     steps = lines[max(lines)].get("simulated_steps", 0) if lines else 0
     return int(steps) if is_number(steps) else 0
