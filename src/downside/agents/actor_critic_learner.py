@@ -25,7 +25,12 @@ from downside.agents.optimisers import make_optimiser
 from downside.agents.policy_head import PolicyHead
 from downside.agents.settings import OnPolicySettings
 from downside.envs import Memory
-from downside.ops import generalised_advantages, quantile_huber_loss, utility_score
+from downside.ops import (
+    generalised_advantages,
+    less_common_noise,
+    quantile_huber_loss,
+    utility_score,
+)
 
 _FIT_RATE, _KAPPA = 1e-3, 0.02
 """Learning rate and κ (in standard deviations) for the return distribution."""
@@ -73,6 +78,9 @@ class UpdateMetrics(NamedTuple):
     """Mean KL divergence of the policy from the one that acted."""
     explained: Float[Array, ""]
     """Share of the variance of returns that the critic explained."""
+    common_noise: Float[Array, ""]
+    """How much of an advantage the other episodes of the same seed foretold (β); 0 if there are
+    none, or if the environment makes nothing of its seed."""
 
 
 class ActorCriticLearner(AbstractLearner):
@@ -291,14 +299,21 @@ class ActorCriticLearner(AbstractLearner):
             batch.over | ~batch.is_step,
             gamma=settings.gamma,
             decay=settings.gae_lambda,
-        ).reshape(-1)
-        targets = values + advantages
+        )
+        errors = advantages.reshape(-1)
+        targets = values + errors
         mean = average(targets)
         spread = jnp.sqrt(average((targets - mean) ** 2)) + 1e-6
-        explained = 1.0 - average(advantages**2) / spread**2
+        explained = 1.0 - average(errors**2) / spread**2
         critic = rescaled(networks.critic, mean, spread, jnp.where(first_time, 1.0, 0.1))
         networks = eqx.tree_at(lambda n: n.critic, networks, critic)
         targets = (targets - critic.scale.output_mean) / critic.scale.output_spread
+        common_noise = jnp.zeros(())
+        if settings.episodes_per_seed > 1:
+            advantages, common_noise = less_common_noise(
+                advantages, weights.reshape(shape), settings.episodes_per_seed
+            )
+        advantages = advantages.reshape(-1)
         centre = average(advantages)
         advantages = (advantages - centre) / (jnp.sqrt(average((advantages - centre) ** 2)) + 1e-8)
 
@@ -360,7 +375,9 @@ class ActorCriticLearner(AbstractLearner):
             networks,
         )
         actor_loss, critic_loss, divergence = metrics
-        metrics = UpdateMetrics(actor_loss.mean(), critic_loss.mean(), divergence[-1], explained)
+        metrics = UpdateMetrics(
+            actor_loss.mean(), critic_loss.mean(), divergence[-1], explained, common_noise
+        )
         return ActorCriticState(networks, twin, moments, iterations, input_count), metrics
 
     def _order(self, key: Key[Array, ""], count: int) -> Int[Array, "u b"]:

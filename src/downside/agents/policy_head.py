@@ -122,6 +122,16 @@ class PolicyHead(eqx.Module):
             return point.astype(np.float32).reshape(shape)
         return raw.astype(np.int64).reshape(shape) + np.asarray(self.start)
 
+    def anywhere(
+        self, generator: np.random.Generator, masks: Bool[np.ndarray, "n m"]
+    ) -> Float[np.ndarray, "n r"]:
+        """Legal raw actions at random, one for each mask: uniform over the choices or the box."""
+        if not self.choices:
+            return generator.uniform(-1.0, 1.0, (len(masks), self.raw_size)).astype(np.float32)
+        chance = np.where(masks, generator.random(masks.shape), -1.0)
+        parts = np.split(chance, np.cumsum(self.choices)[:-1], axis=1)
+        return np.stack([part.argmax(axis=1) for part in parts], axis=1).astype(np.float32)
+
     def encode(self, raw: Float[Array, " r"]) -> Float[Array, " o"]:
         """A raw action as an input of a network: one-hot, or the point within the box."""
         if not self.choices:

@@ -318,6 +318,14 @@ class OnPolicySettings(Settings):
     n_steps: int = whole(0, 0)
     """Steps of each environment in an iteration, after which the networks learn from them; 0: as
     many as make 2,048 in all environments, and 16 at least."""
+    episodes_per_seed: int = whole(1, 1)
+    """The steps of an iteration are so many equal parts, and all parts begin with the same seed.
+    What their episodes share, the noise of the market, is taken off the advantages. Pass it
+    together with `n_steps`, so that a part is whole episodes; 1: episodes go on from one iteration
+    to the next."""
+    adapt: bool = switch(True)
+    """Defaults follow from a few episodes of random play: where all episodes are short, each seed
+    is played several times (`agent.adapted`). What is given stays as it is."""
     epochs: int = whole(6, 1)
     """How often the networks see each transition of an iteration."""
     batch_size: int = whole(0, 0)
@@ -366,6 +374,14 @@ class OnPolicySettings(Settings):
     steps as a share of all."""
     total_timesteps: int = whole(1_000_000, 1)
     """Environment steps of a run, unless `learn` says otherwise."""
+
+    def __post_init__(self):
+        super().__post_init__()
+        if self.n_steps % self.episodes_per_seed:
+            raise ValueError(
+                f"`n_steps` must be a multiple of `episodes_per_seed` ({self.episodes_per_seed}), "
+                f"got {self.n_steps}. For episodes of 10 steps pass {10 * self.episodes_per_seed}."
+            )
 
     @property
     def has_clock(self) -> bool:

@@ -1,6 +1,6 @@
 """The maths of one transition, for callers to `vmap`; and of the steps of an episode."""
 
-from downside.ops.advantages import generalised_advantages
+from downside.ops.advantages import generalised_advantages, less_common_noise
 from downside.ops.loss import huber, quantile_huber_loss
 from downside.ops.scores import (
     greedy,
@@ -16,6 +16,7 @@ __all__ = [
     "generalised_advantages",
     "greedy",
     "huber",
+    "less_common_noise",
     "masked",
     "mean_score",
     "quantile_huber_loss",

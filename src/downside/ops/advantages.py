@@ -29,3 +29,26 @@ def generalised_advantages(
 
     _, advantages = jax.lax.scan(back, jnp.zeros_like(values[0]), (errors, over), reverse=True)
     return advantages
+
+
+def less_common_noise(
+    advantages: Float[Array, "T n"], weights: Float[Array, "T n"], repeats: int
+) -> tuple[Float[Array, "T n"], Float[Array, ""]]:
+    r"""$A_{ki} - \beta \bar A_{-k,i}$: the advantages less what episodes of the same seed share.
+
+    The T steps are `repeats` equal parts, each played from the same seed: row t of part k is $A_k$,
+    and $\bar A_{-k}$ is the mean of the other parts there. Their actions are independent of those
+    of part k given the seed, so that the gradient of the policy keeps its mean (a control variate
+    under common random numbers). $\beta$ is the coefficient of the regression of one on the other,
+    between 0 and 1; about 0 where an environment makes nothing of its seed.
+
+    Returns:
+        The advantages, and β.
+    """
+    parts = advantages.reshape(repeats, -1, *advantages.shape[1:])
+    shares = weights.reshape(parts.shape)
+    count = shares.sum(axis=0) - shares
+    others = ((parts * shares).sum(axis=0) - parts * shares) / jnp.maximum(count, 1.0)
+    product = (shares * parts * others).sum()
+    beta = jnp.clip(product / jnp.maximum((shares * others**2).sum(), 1e-12), 0.0, 1.0)
+    return (parts - beta * others).reshape(advantages.shape), beta

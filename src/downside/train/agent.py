@@ -13,6 +13,7 @@ from downside.agents import (
     AbstractAlgorithm,
     AbstractDialAlgorithm,
     GymnasiumSettings,
+    OnPolicySettings,
 )
 from downside.agents.networks import make_trunk
 from downside.envs import AbstractJaxEnv, make_jax
@@ -23,11 +24,12 @@ from downside.train.backends.gymnasium.adapting import changed, sentence
 from downside.train.backends.gymnasium.backend import GymBackend
 from downside.train.backends.gymnasium.base import AbstractGymBackend
 from downside.train.backends.jax.backend import AbstractJaxBackend, JaxBackend
+from downside.train.backends.on_policy.backend import OnPolicyBackend
 from downside.train.checkpoints.saving import save
-from downside.train.config import check_timesteps, environment, resolve
+from downside.train.config import check_timesteps, environment
 from downside.train.driver import Backend, Driver
 from downside.train.learning import go_on_training
-from downside.train.making import count_of, make_backend
+from downside.train.making import make_backend
 from downside.train.monitor import as_callbacks
 
 
@@ -119,8 +121,9 @@ class Agent(AbstractActingAgent):
         self.tensorboard_log, self.verbose = tensorboard_log, int(verbose)
         self.env_spec = EnvSpec.of(env, env_kwargs)
         jax_env = make_jax(env, **(env_kwargs or {}))
-        self.settings, backend = make_backend(self, env, jax_env, env_kwargs, changes, network)
-        self._given = (env, env_kwargs, changes, network)
+        given = (env, jax_env, env_kwargs, changes, network)
+        self.settings, backend = make_backend(self, *given)
+        self._given = given
         self._driver = self._make_driver(backend)
         self.adapted: dict[str, tuple[Any, Any]] = {}
         """Defaults that were changed by what the warm-up showed: before and after."""
@@ -148,36 +151,27 @@ class Agent(AbstractActingAgent):
         """Plays the warm-up, and fits the defaults to what it shows: `agent.settings` then has what
         training will use, and `agent.adapted` what has changed.
 
-        `learn` calls it; in JAX environments and for agents that have learned there is nothing to
-        do. The settings that were given stay as they are.
+        `learn` calls it; for agents that simulate, or have learned before, there is nothing to do.
+        The settings that were given stay as they are.
 
         Arguments:
             total_timesteps: the length that the run will have, as for `learn`.
         """
         driver, settings = self._driver, self.settings
         backend = driver.backend
-        lived = isinstance(settings, GymnasiumSettings)
-        adaptable = lived and settings.adapt and not settings.cnn
-        if not adaptable or self.adapted or driver.state is not None:
+        if not isinstance(settings, GymnasiumSettings | OnPolicySettings) or not settings.adapt:
             return
-        assert isinstance(backend, GymBackend)
+        if getattr(settings, "cnn", False) or self.adapted or driver.state is not None:
+            return
+        assert isinstance(backend, GymBackend | OnPolicyBackend)
         warm_up = backend.warm_up(settings, jax.random.key(self.seed))
-        env, env_kwargs, changes, network = self._given
-        self.settings = resolve(
-            self.algorithm_class,
-            GymnasiumSettings,
-            self.preset,
-            changes,
-            count_of(env),
-            network,
-            warm_up,
-            total_timesteps,
-        )
+        if not warm_up.is_short:
+            return
+        self.settings, fresh = make_backend(self, *self._given, warm_up, total_timesteps)
         self.adapted = changed(settings, self.settings)
-        if self.adapted:
-            self._adaptation = sentence(warm_up, self.adapted)
-            backend.adapter.close()
-            self._driver = self._make_driver(type(backend).make(env, env_kwargs, self.settings))
+        self._adaptation = sentence(warm_up, self.adapted) if self.adapted else None
+        backend.adapter.close()
+        self._driver = self._make_driver(fresh)
 
     # --- learning -----------------------------------------------------------------------------
 

@@ -19,7 +19,11 @@ from downside.agents import (
     SimulatorSettings,
 )
 from downside.envs.gymnasium.sb3_vector_env import from_sb3
-from downside.train.backends.gymnasium.adapting import WarmUp, short_defaults
+from downside.train.backends.gymnasium.adapting import (
+    WarmUp,
+    on_policy_defaults,
+    short_defaults,
+)
 
 PAPER: Mapping[str, Any] = {
     "activation": "relu",
@@ -164,9 +168,13 @@ def resolve(
     defaults = _defaults(algorithm, kind, preset, {**changes, **fixed}, is_module)
     given = translate(sampled_schedule(changes), {**_counts(kind, defaults), **fixed})
     if warm_up is not None and warm_up.is_short and not given.get("cnn"):
-        short = short_defaults(warm_up, {**given, **fixed}, total_timesteps)
-        if is_module:  # made for as many numbers as the environment shows so far
-            del short["history_length"]
+        stays = {**given, **fixed}
+        if kind is OnPolicySettings:
+            short = on_policy_defaults(warm_up, stays, OnPolicySettings().num_envs)
+        else:
+            short = short_defaults(warm_up, stays, total_timesteps)
+            if is_module:  # made for as many numbers as the environment shows so far
+                del short["history_length"]
         defaults = {**defaults, **short}
     changes = given
     for name, value in changes.items():

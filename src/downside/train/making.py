@@ -7,6 +7,7 @@ import gymnasium as gym
 
 from downside.agents import Settings
 from downside.envs import AbstractJaxEnv
+from downside.train.backends.gymnasium.adapting import WarmUp
 from downside.train.config import resolve
 from downside.train.driver import Backend
 
@@ -21,8 +22,11 @@ def make_backend(
     env_kwargs: Mapping[str, Any] | None,
     changes: Mapping[str, Any],
     network: Any,
+    warm_up: WarmUp | None = None,
+    total_timesteps: int | None = None,
 ) -> tuple[Settings, Backend]:
-    """The settings, and where transitions come from."""
+    """The settings, and where transitions come from; with what a `warm_up` shows, once it has been
+    played, and the length of the run, if that is given."""
     algorithm = agent.algorithm_class
     if jax_env is not None and jax_env.default_gamma is not None:
         changes = {"gamma": jax_env.default_gamma, **changes}
@@ -39,7 +43,16 @@ def make_backend(
             "in NumPy (docs: Which door?), or use ds.ACSRM."
         )
     kind, num_envs = agent.gym_backend, count_of(env)
-    settings = resolve(algorithm, kind.settings_class, agent.preset, changes, num_envs, network)
+    settings = resolve(
+        algorithm,
+        kind.settings_class,
+        agent.preset,
+        changes,
+        num_envs,
+        network,
+        warm_up,
+        total_timesteps,
+    )
     return settings, kind.make(env if jax_env is None else jax_env, env_kwargs, settings)
 
 

@@ -1,10 +1,13 @@
 """Defaults that follow from what a run sees in its warm-up.
 
-The defaults for Gymnasium environments were found in the lunar lander: episodes of hundreds of
-steps whose length depends on what the agent does. Where all episodes are short and equally long, as
-in trading and hedging simulators, others are far better (docs/research-notes/short-episodes.md).
+The defaults of QR agents for Gymnasium environments were found in the lunar lander: episodes of
+hundreds of steps whose length depends on what the agent does. Where all episodes are short and
+equally long, as in trading and hedging simulators, others are far better
+(docs/research-notes/short-episodes.md). There AC-SRM plays each seed several times
+(docs/research-notes/acsrm-noise.md).
 """
 
+import math
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -15,7 +18,7 @@ LONGEST = 64
 _SHARE = 0.5
 """Share of the episodes that must have the greatest length: then a horizon ends them, not what the
 agent does, and no policy makes them longer."""
-_EPISODES = 8
+PROBED = 8
 """Episodes of the warm-up that this takes."""
 _SLOW = 1e-3
 """Seconds of an environment step from which on steps are worth more than updates."""
@@ -34,11 +37,18 @@ class WarmUp(NamedTuple):
     """Whether all of them ended by termination, none by a time limit."""
     seconds: float
     """Time of one step of one environment."""
+    resets: bool = False
+    """Whether a step that does nothing but reset follows each episode."""
+
+    @property
+    def rows(self) -> int:
+        """Steps from the start of the longest episode to that of the next one."""
+        return self.longest + self.resets
 
     @property
     def is_short(self) -> bool:
         """Whether episodes are short whatever the agent does."""
-        return self.episodes >= _EPISODES and self.longest <= LONGEST and self.share >= _SHARE
+        return self.episodes >= PROBED and self.longest <= LONGEST and self.share >= _SHARE
 
     @property
     def is_slow(self) -> bool:
@@ -133,6 +143,32 @@ def short_defaults(
     while outer_interval % updates:  # an outer step ends a round
         updates -= 1
     return {**defaults, "update_interval": interval, "updates_per_step": updates}
+
+
+_REPEATS, _PART = 4, 2_048
+"""How often AC-SRM plays each seed, and steps of an iteration at least."""
+_ON_POLICY: Mapping[str, Any] = {"num_envs": 128, "total_timesteps": 4_000_000}
+"""Where AC-SRM's defaults differ if episodes are short and steps quick."""
+
+
+def on_policy_defaults(warm_up: WarmUp, given: Mapping[str, Any], num_envs: int) -> dict[str, Any]:
+    """AC-SRM's defaults for short episodes: several whole episodes for each seed.
+
+    Arguments:
+        warm_up: what some episodes of random play show.
+        given: the settings that stay as they are.
+        num_envs: how many environments there are, unless `defaults` say otherwise.
+    """
+    defaults = {} if warm_up.is_slow else dict(_ON_POLICY)
+    count = int(given.get("num_envs", defaults.get("num_envs", num_envs)))
+    repeats = int(given.get("episodes_per_seed", _REPEATS))
+    if given.get("n_steps"):
+        part, rest = divmod(int(given["n_steps"]), repeats)
+        whole = not rest and (part + warm_up.resets) % warm_up.rows == 0
+        return {**defaults, **({"episodes_per_seed": repeats} if whole else {})}
+    episodes = math.ceil(_PART / (count * repeats * warm_up.rows))
+    part = episodes * warm_up.rows - warm_up.resets  # nothing follows the last one
+    return {**defaults, "episodes_per_seed": repeats, "n_steps": repeats * part}
 
 
 def changed(before: Settings, after: Settings) -> dict[str, tuple[Any, Any]]:

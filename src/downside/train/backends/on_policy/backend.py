@@ -30,6 +30,7 @@ from downside.envs import (
 from downside.envs.gymnasium.rollout import VectorRollout
 from downside.envs.gymnasium.vector_adapter import VectorEnvAdapter
 from downside.envs.memory_env import initial_memory
+from downside.train.backends.gymnasium.adapting import WarmUp
 from downside.train.backends.gymnasium.base import AbstractGymBackend
 from downside.train.backends.gymnasium.program import greedy_actions
 from downside.train.backends.gymnasium.state import Streams, episode_seed
@@ -47,6 +48,7 @@ from downside.train.backends.on_policy.program import (
     last_episodes,
     next_outer,
 )
+from downside.train.backends.on_policy.warm_up import play_at_random
 from downside.train.backends.state import BestPolicy
 
 _JUDGED = 0.5
@@ -97,6 +99,13 @@ class OnPolicyBackend(AbstractGymBackend):
         return cls(adapter, core)
 
     # --- the start ----------------------------------------------------------------------------
+
+    def warm_up(
+        self, settings: OnPolicySettings, key: Key[Array, ""], most_seconds: float = math.inf
+    ) -> WarmUp:
+        """What some episodes of random play show, in so many seconds at most."""
+        rollout = VectorRollout(self.adapter, settings.gamma, Streams(key).seed("warm-up"))
+        return play_at_random(rollout, self.head, key, most_seconds)
 
     def new_spec(
         self, settings: OnPolicySettings, make_trunk: MakeTrunk, timesteps: int
@@ -204,8 +213,12 @@ class OnPolicyBackend(AbstractGymBackend):
             noise = generator.standard_normal(shape, np.float32)
         lived: list[dict[str, Any]] = []
         ended = [np.zeros((0, 3))]
-        for part in noise:
-            raw, actions = explore(rollout, part)
+        repeated = settings.episodes_per_seed > 1
+        seed = Streams(state.key).seed("repeated episodes", iteration)
+        for number, row in enumerate(noise):
+            if repeated and number % spec.part == 0:
+                rollout.reset(seed)
+            raw, actions = explore(rollout, row)
             before = rollout.observations, rollout.memory, rollout.masks
             step, rows = rollout.step(actions)
             discount = np.where(step.is_step, settings.gamma, 1.0)
@@ -219,7 +232,8 @@ class OnPolicyBackend(AbstractGymBackend):
                     "next_observations": step.next_observations,
                     "next_memory": before[1].update(rewards, discount),
                     "terminated": step.terminated,
-                    "over": step.over,
+                    # What the next reset cuts off is truncated.
+                    "over": step.over | (repeated and (number + 1) % spec.part == 0),
                     "is_step": step.is_step,
                 }
             )

@@ -149,10 +149,8 @@ def _random(
 ) -> Float[np.ndarray, "n r"]:
     """Legal raw actions at random; of a box, half of them near those of the policy."""
     if head.choices:
-        chance = np.where(masks, generator.random(masks.shape), -1.0)
-        parts = np.split(chance, np.cumsum(head.choices)[:-1], axis=1)
-        return np.stack([part.argmax(axis=1) for part in parts], axis=1).astype(np.float32)
+        return head.anywhere(generator, masks)
     near = raw + _NEARBY * generator.standard_normal(raw.shape)
-    anywhere = generator.uniform(-1.0, 1.0, raw.shape)
+    anywhere = head.anywhere(generator, masks)
     chosen = np.where(generator.random((len(raw), 1)) < 0.5, near, anywhere)
     return np.clip(chosen, -1.0, 1.0).astype(np.float32)

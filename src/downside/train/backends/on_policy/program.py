@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import math
 from typing import Any
 
 import equinox as eqx
@@ -67,7 +68,15 @@ class OnPolicySpec(eqx.Module):
     @property
     def n_steps(self) -> int:
         """Steps of each environment in an iteration."""
-        return self.settings.n_steps or max(_LEAST_STEPS, _TRANSITIONS // self.num_envs)
+        parts = self.settings.episodes_per_seed
+        steps = self.settings.n_steps or max(_LEAST_STEPS, _TRANSITIONS // self.num_envs)
+        return math.ceil(steps / parts) * parts
+
+    @property
+    def part(self) -> int:
+        """Steps after which all environments begin anew with the same seed; all of an iteration if
+        each seed is played once."""
+        return self.n_steps // self.settings.episodes_per_seed
 
     @property
     def timesteps_per_chunk(self) -> int:
