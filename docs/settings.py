@@ -5,6 +5,7 @@ from pathlib import Path
 from downside.agents import (
     SRM,
     GymnasiumSettings,
+    LivedSRM,
     OnPolicySettings,
     PathwiseSettings,
     QuantileSettings,
@@ -36,6 +37,7 @@ def page() -> str:
         kind: resolve(SRM, kind, "paper", {}) for kind in (SimulatorSettings, GymnasiumSettings)
     }
     actor, critic = PathwiseSettings(), OnPolicySettings()
+    short_critic = resolve(LivedSRM, OnPolicySettings, "default", {}, warm_up=AN_EXAMPLE)
     everywhere = [
         ("JAX", jax),
         ("Gymnasium", gym),
@@ -64,7 +66,7 @@ def page() -> str:
                 ("paper", paper[GymnasiumSettings]),
             ],
             PathwiseSettings: [("default", actor)],
-            OnPolicySettings: [("default", critic)],
+            OnPolicySettings: [("default", critic), ("short episodes", short_critic)],
         }[kind]
         inherited = getattr(kind.__base__, "__dataclass_fields__", {})
         names = [name for name in kind.__dataclass_fields__ if name not in inherited]

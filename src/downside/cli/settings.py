@@ -127,7 +127,8 @@ def _short_defaults(kind: type[Settings], arguments: list[str], defaults: Settin
     """The settings that the agent will get if the warm-up shows that episodes are short."""
     agent = _agent(arguments)
     preset = _flag(arguments, "--preset", "default")
-    if kind is not GymnasiumSettings or agent is None or preset != "default":
+    kinds = (GymnasiumSettings, OnPolicySettings)
+    if kind not in kinds or agent is None or preset != "default":
         return defaults
     return resolve(agent.algorithm_class, kind, preset, {}, warm_up=AN_EXAMPLE)
 

@@ -1,16 +1,19 @@
 """The settings that agents of a study have in its environments."""
 
 import json
+from typing import Any
 
 import jax
 
-from downside.agents import AbstractAlgorithm, GymnasiumSettings, Settings
+from downside.agents import Settings
 from downside.envs import make_jax
 from downside.studies.agent_tables import AgentEntry
 from downside.studies.environments import Environment
 from downside.studies.problems import Problems, named_in
+from downside.train.agent import Agent
 from downside.train.backends.gymnasium.adapting import WarmUp
 from downside.train.backends.gymnasium.backend import GymBackend
+from downside.train.backends.gymnasium.base import AbstractGymBackend
 from downside.train.checkpoints.loading import agents_by_name
 from downside.train.config import resolve
 
@@ -43,10 +46,7 @@ class SettingsOfAgents:
                         f"{kind.algorithm_class.name} needs discrete actions, and {env.id} has "
                         "others. Use acsrm there, or put it into a study of its own."
                     )
-                if kind.gym_backend is not GymBackend:
-                    kinds = kind.gym_backend.settings_class
-                    return resolve(kind.algorithm_class, kinds, agent.preset, agent.changes)
-                return self._adapted(env, kind.algorithm_class, agent, steps)
+                return self._adapted(env, kind, agent, steps)
             backend, core = kind.jax_backend, make_jax(env.id, **env.parameters)
             if backend is None:
                 raise ValueError(
@@ -65,23 +65,22 @@ class SettingsOfAgents:
             return None
 
     def _adapted(
-        self,
-        env: Environment,
-        algorithm: type[AbstractAlgorithm],
-        agent: AgentEntry,
-        steps: int | None,
+        self, env: Environment, kind: type[Agent], agent: AgentEntry, steps: int | None
     ) -> Settings:
         """The settings with the defaults that follow from the environment's warm-up."""
-        settings = resolve(algorithm, GymnasiumSettings, agent.preset, agent.changes)
-        assert isinstance(settings, GymnasiumSettings)
-        if not settings.adapt:
+        algorithm, backend = kind.algorithm_class, kind.gym_backend
+        assert backend is not None
+        settings = resolve(algorithm, backend.settings_class, agent.preset, agent.changes)
+        if not getattr(settings, "adapt", False):
             return settings
-        place = json.dumps([env.id, dict(env.parameters)], sort_keys=True, default=str)
+        place = json.dumps(
+            [env.id, dict(env.parameters), backend.__name__], sort_keys=True, default=str
+        )
         if place not in self._warm_ups:
-            self._warm_ups[place] = _warm_up(env, settings)
+            self._warm_ups[place] = _warm_up(env, backend, settings)
         return resolve(
             algorithm,
-            GymnasiumSettings,
+            backend.settings_class,
             agent.preset,
             agent.changes,
             warm_up=self._warm_ups[place],
@@ -89,10 +88,10 @@ class SettingsOfAgents:
         )
 
 
-def _warm_up(env: Environment, settings: GymnasiumSettings) -> WarmUp | None:
+def _warm_up(env: Environment, kind: type[AbstractGymBackend], settings: Any) -> WarmUp | None:
     """What random play shows; None where it fails, which the run will report."""
     try:
-        backend = GymBackend.make(env.id, env.parameters, settings)
+        backend = kind.make(env.id, env.parameters, settings)
         try:
             return backend.warm_up(settings, jax.random.key(0), _MAX_WARMUP_SECONDS)
         finally:

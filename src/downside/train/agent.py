@@ -12,8 +12,6 @@ from rich.console import Console
 from downside.agents import (
     AbstractAlgorithm,
     AbstractDialAlgorithm,
-    GymnasiumSettings,
-    OnPolicySettings,
 )
 from downside.agents.networks import make_trunk
 from downside.envs import AbstractJaxEnv, make_jax
@@ -24,7 +22,6 @@ from downside.train.backends.gymnasium.adapting import changed, sentence
 from downside.train.backends.gymnasium.backend import GymBackend
 from downside.train.backends.gymnasium.base import AbstractGymBackend
 from downside.train.backends.jax.backend import AbstractJaxBackend, JaxBackend
-from downside.train.backends.on_policy.backend import OnPolicyBackend
 from downside.train.checkpoints.saving import save
 from downside.train.config import check_timesteps, environment
 from downside.train.driver import Backend, Driver
@@ -159,11 +156,11 @@ class Agent(AbstractActingAgent):
         """
         driver, settings = self._driver, self.settings
         backend = driver.backend
-        if not isinstance(settings, GymnasiumSettings | OnPolicySettings) or not settings.adapt:
+        if not getattr(settings, "adapt", False) or getattr(settings, "cnn", False):
             return
-        if getattr(settings, "cnn", False) or self.adapted or driver.state is not None:
+        if self.adapted or driver.state is not None:
             return
-        assert isinstance(backend, GymBackend | OnPolicyBackend)
+        assert isinstance(backend, AbstractGymBackend)
         warm_up = backend.warm_up(settings, jax.random.key(self.seed))
         if not warm_up.is_short:
             return

@@ -147,7 +147,7 @@ def short_defaults(
 
 _REPEATS, _PART = 4, 2_048
 """How often AC-SRM plays each seed, and steps of an iteration at least."""
-_ON_POLICY: Mapping[str, Any] = {"num_envs": 128, "total_timesteps": 4_000_000}
+_ON_POLICY: Mapping[str, Any] = {"num_envs": 128, "total_timesteps": 6_000_000}
 """Where AC-SRM's defaults differ if episodes are short and steps quick."""
 
 

@@ -1,12 +1,13 @@
 """What all agents in Gymnasium environments share: the environment, as agents and users see it."""
 
 import abc
+import math
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import gymnasium as gym
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Array, Float, Key
 
 from downside.agents.learner import AbstractLearner
 from downside.agents.settings import Settings
@@ -15,6 +16,7 @@ from downside.envs.gymnasium.flatten import flat_space, flatten_any
 from downside.envs.gymnasium.rollout import VectorRollout, in_turns
 from downside.envs.gymnasium.vector_adapter import VectorEnvAdapter
 from downside.envs.memory_env import append_to_box
+from downside.train.backends.gymnasium.adapting import WarmUp
 from downside.train.backends.gymnasium.program import greedy_actions
 from downside.train.backends.state import BestPolicy
 
@@ -35,6 +37,10 @@ class AbstractGymBackend(abc.ABC):
     @abc.abstractmethod
     def make(cls, env: Any, env_kwargs: Mapping[str, Any] | None, settings: Any) -> Any:
         """The backend for an environment, which may be an id with parameters."""
+
+    @abc.abstractmethod
+    def warm_up(self, settings: Any, key: Key[Array, ""], most_seconds: float = math.inf) -> WarmUp:
+        """What some episodes of random play show, in about so many seconds at most."""
 
     @property
     def observation_space(self) -> gym.spaces.Box:
