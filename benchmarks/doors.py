@@ -59,7 +59,11 @@ class OneReversion(gym.Env):
     """The problem as a Gymnasium environment, as most are written."""
 
     observation_space = gym.spaces.Box(-np.inf, np.inf, (3,), np.float32)
-    action_space: gym.Space = gym.spaces.Discrete(21)
+
+    def __init__(self, continuous=False):
+        box = gym.spaces.Box(-2.0, 2.0, (1,), np.float32)
+        self.action_space: gym.Space = box if continuous else gym.spaces.Discrete(21)
+        self.continuous = continuous
 
     def reset(self, *, seed=None, options=None):
         """Price 1, nothing held."""
@@ -70,7 +74,8 @@ class OneReversion(gym.Env):
 
     def step(self, action):
         """Trade at the price; then it moves."""
-        trade, price = Reversion.actions[action], self.price
+        trade = float(action[0]) if self.continuous else Reversion.actions[action]
+        price = self.price
         noise = self.np_random.standard_normal()
         self.price = 1.0 + (price - 1.0) * DECAY + SPREAD * noise
         self.inventory, self.time = self.inventory + trade, self.time + 1
@@ -96,6 +101,12 @@ def doors() -> dict[str, tuple[str, Any, dict[str, Any], int | None]]:
         "simulator-pgsrm": ("PGSRM", simulator, {}, None),
         "gymnasium-qrsrm": ("QRSRM", "OneReversion-v0", {"gamma": 0.99}, None),
         "gymnasium-acsrm": ("ACSRM", "OneReversion-v0", {"gamma": 0.99}, None),
+        "gymnasium-acsrm-continuous": (
+            "ACSRM",
+            "OneReversion-v0",
+            {"gamma": 0.99, "env_kwargs": {"continuous": True}},
+            None,
+        ),
     }
     return {name: door for name, door in all_doors.items() if hasattr(ds, door[0])}
 

@@ -46,7 +46,7 @@ def copies(kind, count=6, mode=AutoresetMode.SAME_STEP):
     return SyncVectorEnv([kind] * count, autoreset_mode=mode)
 
 
-def on_policy(num_envs=None, warm_up=TEN_STEPS, **changes: Any) -> Any:
+def on_policy(num_envs=None, warm_up: WarmUp | None = TEN_STEPS, **changes: Any) -> Any:
     algorithm = ds.ACSRM.algorithm_class
     return resolve(algorithm, OnPolicySettings, "default", changes, num_envs, None, warm_up)
 

@@ -26,6 +26,8 @@ def play_at_random(
         lengths = np.append(lengths, ended[:, 2])
         terminated += int((step.terminated & step.over).sum())
         steps += 1
+        if steps == 1:  # what is compiled or loaded at first is no step's time
+            begin = time.perf_counter()
         if time.perf_counter() - begin > most_seconds:
             break
     # An episode that is under way may be longer than those that ended.
@@ -35,6 +37,6 @@ def play_at_random(
         longest=longest,
         share=float((lengths == longest).mean()) if len(lengths) else 0.0,
         terminated=terminated >= len(lengths),
-        seconds=(time.perf_counter() - begin) / (steps * count),
+        seconds=(time.perf_counter() - begin) / (max(steps - 1, 1) * count),
         resets=rollout.env.mode is AutoresetMode.NEXT_STEP,
     )
