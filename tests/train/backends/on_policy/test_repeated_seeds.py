@@ -157,3 +157,16 @@ def test_vector_environments_are_left_usable():
     ds.ACSRM(env, risk="mean", **SMALL).learn(200)
     assert isinstance(env, gym.vector.VectorEnv)
     assert env.reset(seed=1)[0].shape == (6, 2)
+
+
+def test_policies_that_see_the_time_are_evaluated_in_many_copies_of_a_jax_environment():
+    agent = ds.ACSRM(
+        "downside/Hedging-v0", risk="mean", num_envs=4, n_steps=30, adapt=False, **SMALL
+    )
+    agent.learn(120)
+    assert agent.settings.has_clock
+    assert agent.jax_env is None
+    assert agent._driver.backend.for_evaluation(5_000).num_envs == 1_024
+    result = ds.evaluate(agent, episodes=2_000, seed=1)
+    assert len(result) == 2_000
+    assert not result.aligned

@@ -75,12 +75,16 @@ class AbstractGymBackend(abc.ABC):
         history = self.adapter.history
         return PastAware(env, history.steps, history.clock) if history.low else env
 
+    def for_evaluation(self, episodes: int) -> VectorEnvAdapter:
+        """Where so many episodes of a policy are played."""
+        return self.adapter.for_evaluation(episodes)
+
     def simulate_returns(
         self, learner: AbstractLearner, policy: BestPolicy, episodes: int, seed: int
     ) -> Float[np.ndarray, " episodes"]:
         """The discounted returns of a policy in new episodes."""
         act = greedy_actions(learner, policy.networks, policy.outer)
-        adapter = self.adapter.for_evaluation(episodes)
+        adapter = self.for_evaluation(episodes)
         try:
             rows = VectorRollout(adapter, learner.settings.gamma, seed).play(act, episodes)
         finally:

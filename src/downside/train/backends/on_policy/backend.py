@@ -57,6 +57,8 @@ _CLEARLY = 3.0
 """Standard errors by which a policy is clearly worse than the best so far."""
 _TABLE = 1024
 """Quantiles of the last returns that h comes from: what is compiled has one size."""
+_EVALUATED = 1_024
+"""Copies in which policies are evaluated that see the number of the step or the last steps."""
 _LEAST_DISCOUNT = 1e-9
 """Discounts count as at least this when increments are divided by them."""
 
@@ -83,12 +85,7 @@ class OnPolicyBackend(AbstractGymBackend):
         core: AbstractJaxEnv | None = None
         source: Any = env
         if isinstance(env, AbstractJaxEnv):
-            core = env
-            mode = AutoresetMode.SAME_STEP
-            # A simulator in NumPy is stepped by NumPy, without JAX in between.
-            kind = SimulatorVectorEnv if isinstance(core, Simulator) else GymnasiumVectorEnv
-            source = kind(core, settings.num_envs, autoreset_mode=mode)  # pyright: ignore[reportArgumentType]
-            env_kwargs = None
+            core, source, env_kwargs = env, _copies(env, settings.num_envs), None
         adapter = VectorEnvAdapter(
             source,
             settings.num_envs,
@@ -353,6 +350,16 @@ class OnPolicyBackend(AbstractGymBackend):
             return super().make_env(render_mode)
         return GymnasiumEnv(core=self.core, render_mode=render_mode)
 
+    def for_evaluation(self, episodes: int) -> VectorEnvAdapter:
+        """Where so many episodes of a policy are played."""
+        if self.core is None:
+            return super().for_evaluation(episodes)
+        history = self.adapter.history
+        count = min(episodes, _EVALUATED)
+        return VectorEnvAdapter(
+            _copies(self.core, count), count, history_length=history.steps, clock=history.clock
+        )
+
     def simulate_returns(
         self, learner: AbstractLearner, policy: BestPolicy, episodes: int, seed: int
     ) -> Float[np.ndarray, " episodes"]:
@@ -364,7 +371,7 @@ class OnPolicyBackend(AbstractGymBackend):
     @property
     def aligned(self) -> bool:
         """Whether episode i of an evaluation is the same for every agent."""
-        return self.jax_env is not None or super().aligned
+        return self.jax_env is not None or (self.core is None and super().aligned)
 
     # --- checkpoints --------------------------------------------------------------------------
 
@@ -383,6 +390,12 @@ class OnPolicyBackend(AbstractGymBackend):
     def from_tree(self, tree: Any) -> OnPolicyState:
         """The run that `to_tree` took apart."""
         return tree
+
+
+def _copies(core: AbstractJaxEnv, count: int) -> gym.vector.VectorEnv:
+    """Many copies of an environment; a simulator is stepped by NumPy, without JAX in between."""
+    kind = SimulatorVectorEnv if isinstance(core, Simulator) else GymnasiumVectorEnv
+    return kind(core, count, autoreset_mode=AutoresetMode.SAME_STEP)  # pyright: ignore[reportArgumentType]
 
 
 def _table(returns: Float[np.ndarray, " n"]) -> Float[Array, " m"]:
