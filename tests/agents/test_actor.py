@@ -66,6 +66,22 @@ def test_discrete_trades_are_points_of_a_box_and_the_nearest_legal_one_is_taken(
     assert int(head.action(jnp.array([0.4]), legal.at[3].set(False))) == 2
 
 
+def test_a_shift_before_rounding_is_in_steps_of_the_grid():
+    # 2 tanh(0.4) = 0.76 between the trades -2, -1, 0, 1, 2: 1 without a shift, 0 from -0.26 on.
+    head, _ = ActionHead.of(MeanReversion(num_trades=5))
+    np.testing.assert_allclose(head.spacing, [1.0], rtol=1e-6)
+    bounds, mask = (jnp.array([-2.0]), jnp.array([2.0])), jnp.ones(5, bool)
+    for shift, expected in ((0.0, 1.0), (-0.2, 1.0), (-0.3, 0.0)):
+        got = head.legal_point(jnp.array([0.4]), mask, bounds, jnp.ones((), bool), shift)
+        np.testing.assert_allclose(got, [expected], atol=1e-6)
+
+
+def test_the_spacing_of_a_grid_is_the_smallest_step_in_each_direction():
+    grid = jnp.array([[0.0, 5.0], [1.0, 5.0], [1.5, 5.0]])
+    head = ActionHead(jnp.array([0.0, 0.0]), jnp.array([2.0, 9.0]), grid, 3)
+    np.testing.assert_allclose(head.spacing, [0.5, 0.0])
+
+
 def test_derivatives_pass_through_bounds_and_rounding():
     head, _ = ActionHead.of(MeanReversion(num_trades=5))
     bounds = jnp.array([-2.0]), jnp.array([0.5])

@@ -12,6 +12,8 @@ from downside.agents import ActorSRM, PathwiseLearner
 from downside.agents.branching import input_statistics
 from downside.agents.pgsrm import mean_of_batches, risk_share
 from downside.agents.settings import PathwiseSettings
+from downside.envs import MeanReversion
+from downside.envs.memory_env import initial_memory
 from downside.envs.rollout import unroll
 
 from ..envs.steered import Steered
@@ -117,6 +119,29 @@ def test_derivatives_of_a_whole_episode_are_those_of_its_rewards():
     np.testing.assert_allclose(value, expected, rtol=1e-6)
     np.testing.assert_allclose(slopes[:3], [[10, -2], [5, -2], [2.5, -0.25]], rtol=1e-6)
     np.testing.assert_array_equal(slopes[3:], 0.0)  # beyond the end
+
+
+def test_noise_before_rounding_makes_actions_right_on_average():
+    # 2 tanh(0.15) = 0.298 between the trades 0 and 1: with noise, 1 in 29.8% of episodes.
+    settings = SMALL | {"updates": 1, "outer_interval": 1, "rounding_noise": 1.0}
+    agent = ds.PGSRM(MeanReversion(num_trades=5), risk="cvar(0.5)", **settings).learn()
+    learner, count = agent.policy.learner, 4000
+    assert isinstance(learner, PathwiseLearner)
+    heads = lambda actor: (actor.networks.head.weight, actor.networks.head.bias)  # noqa: E731
+    weight, bias = heads(agent.networks)
+    constant = (jnp.zeros_like(weight), jnp.full_like(bias, 0.15))
+    actor = eqx.tree_at(heads, agent.networks, constant)
+    states = jax.vmap(learner.env.initial_state)(jax.random.split(jax.random.key(0), count))
+    memory = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (count,)), initial_memory())
+
+    def trades(key):
+        act = learner.relaxed_act(actor, jnp.ones((), bool), None, key)
+        return act(states, memory, jnp.zeros((), jnp.int32))[0]
+
+    np.testing.assert_allclose(trades(None), 0.0, atol=1e-6)
+    noisy = trades(jax.random.key(1))
+    np.testing.assert_allclose(jnp.minimum(noisy, 1.0 - noisy), 0.0, atol=1e-6)
+    assert abs(float(noisy.mean()) - 2 * np.tanh(0.15)) < 0.03
 
 
 def test_inputs_are_normalised_by_episodes_that_are_running():

@@ -149,6 +149,18 @@ class ActionHead(eqx.Module):
         """How many outputs an actor must have."""
         return self.num_actions if self.low is None else self.low.shape[0]
 
+    @property
+    def spacing(self) -> Float[Array, " k"]:
+        """The smallest step between two points of the grid, in each direction; 0 if there is
+        none."""
+        assert self.grid is not None
+        assert self.low is not None
+        assert self.high is not None
+        steps = jnp.diff(jnp.sort(self.grid, axis=0), axis=0)
+        steps = jnp.where(steps > 1e-6 * (self.high - self.low), steps, jnp.inf)
+        smallest = steps.min(axis=0, initial=jnp.inf)
+        return jnp.where(jnp.isfinite(smallest), smallest, 0.0)
+
     def point(self, outputs: Float[Array, " k"]) -> Float[Array, " k"]:
         """The point of the box."""
         assert self.low is not None
@@ -179,13 +191,16 @@ class ActionHead(eqx.Module):
         mask: Bool[Array, " A"],
         bounds: tuple[Float[Array, " k"], Float[Array, " k"]],
         rounded: Bool[Array, ""],
+        shift: Float[Array, " k"] | float = 0.0,
     ) -> Float[Array, " k"]:
-        """The point within `bounds`; where `rounded`, the nearest one of the grid.
+        """The point within `bounds`; where `rounded`, the point of the grid nearest to it and a
+        `shift`, which is in steps of the grid.
 
         Derivatives pass through bounds and rounding as if there were none (straight-through).
         """
         point = self.point(outputs)
         legal = clip(point, *bounds)
         if self.grid is not None:
-            legal = jnp.where(rounded, self.grid[self.nearest(point, mask)], legal)
+            shifted = point + shift * self.spacing
+            legal = jnp.where(rounded, self.grid[self.nearest(shifted, mask)], legal)
         return point + jax.lax.stop_gradient(legal - point)

@@ -210,8 +210,11 @@ class PathwiseLearner(AbstractLearner):
         rounded: Bool[Array, ""],
         positions: Any,
         count: int | None = None,
+        *,
+        noisy: bool = False,
     ) -> Episodes:
-        """A batch of whole episodes, differentiable in the weights of the actor.
+        """A batch of whole episodes, differentiable in the weights of the actor; where `noisy`,
+        with noise before actions are rounded.
 
         Of unordered actions, the best one is chosen, and there is nothing to differentiate.
         """
@@ -221,7 +224,7 @@ class PathwiseLearner(AbstractLearner):
         starts = jax.vmap(self.env.initial_state)(jax.random.split(stream(key, "start"), count))
         memory, (inputs, beyond), running = unroll(
             self.env,
-            self.relaxed_act(actor, rounded, positions),
+            self.relaxed_act(actor, rounded, positions, key if noisy else None),
             starts,
             lambda time: mirrored_noises(self.env, stream(key, "time", time), count),
             gamma=self.settings.gamma,
@@ -232,20 +235,38 @@ class PathwiseLearner(AbstractLearner):
         return Episodes(memory.accumulated, *statistics, saturation=beyond.mean())
 
     def relaxed_act(
-        self, actor: Actor, rounded: Bool[Array, ""], positions: Any = None
+        self,
+        actor: Actor,
+        rounded: Bool[Array, ""],
+        positions: Any = None,
+        key: Key[Array, ""] | None = None,
     ) -> Callable[[Any, Memory, Int[Array, ""]], tuple[Array, Any]]:
         """The policy on a batch of episodes at one time step, differentiable in the weights; it
-        records the inputs of the actor and how far its outputs are in saturation."""
+        records the inputs of the actor and how far its outputs are in saturation.
+
+        With a `key`, actions get noise before they are rounded. Derivatives that pass through
+        rounding pull every action that is best between two of the grid to the border between them,
+        where the choice is left to chance. Under noise they are right on average.
+        """
+        noisy = key is not None and self.settings.rounding_noise > 0.0
 
         def act(states: Any, memory: Memory, time: Int[Array, ""]) -> tuple[Array, Any]:
             observations = jax.vmap(self.env.observe)(states)
             inputs = jax.vmap(self.algorithm.network_input)(observations, memory, positions)
             outputs = jax.vmap(lambda row: actor.at_step(row, time))(inputs)
+            shifts = jnp.zeros(outputs.shape)
+            if noisy and self.head.grid is not None:
+                draws = jax.random.uniform(stream(key, "rounding", time), outputs.shape)
+                shifts = self.settings.rounding_noise * (draws - 0.5)
             points = jax.vmap(
-                lambda output, state: self.head.legal_point(
-                    output, self.problem.action_mask(state), self.env.action_bounds(state), rounded
+                lambda output, state, shift: self.head.legal_point(
+                    output,
+                    self.problem.action_mask(state),
+                    self.env.action_bounds(state),
+                    rounded,
+                    shift,
                 )
-            )(outputs, states)
+            )(outputs, states, shifts)
             beyond = jnp.maximum(jnp.abs(outputs) - _SATURATION, 0.0) ** 2
             return points, (jax.lax.stop_gradient(inputs), beyond.mean())
 
@@ -280,7 +301,7 @@ class PathwiseLearner(AbstractLearner):
                 )
             else:
                 positions = self.algorithm.positions(key, settings.batch_size, outer)
-                episodes = self.simulate(actor, key, rounded, positions)
+                episodes = self.simulate(actor, key, rounded, positions, noisy=True)
                 value = self.algorithm.batch_value(episodes.returns, positions)
                 # The measures of a dial reach from the mean to the tail anyway.
                 weight = share if positions is None else jnp.where(neutral, 0.0, 1.0)

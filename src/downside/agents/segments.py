@@ -105,12 +105,11 @@ def segment_loss(
 ) -> tuple[Float[Array, ""], tuple[Episodes, Any]]:
     """The mean value after one segment, which can be differentiated by the weights of the actor;
     with what the episodes show, and what the critic learns from."""
-    act = learner.relaxed_act(actor, rounded)
+    act = learner.relaxed_act(actor, rounded, None, key)
     count, steps = learner.settings.batch_size, learner.settings.segment_steps
 
     def record(states: Any, memory: Memory, time: Int[Array, ""]) -> tuple[Array, Any]:
-        del time
-        actions, (inputs, beyond) = act(states, memory, jnp.zeros((), jnp.int32))
+        actions, (inputs, beyond) = act(states, memory, time)  # one network for all steps
         seen = jax.lax.stop_gradient(_critic_inputs(learner, states, memory))
         return actions, (inputs, beyond, seen)
 

@@ -259,8 +259,11 @@ class PathwiseSettings(Settings):
     """Longer episodes are differentiated in segments, with a learned value at the end of each."""
     segment_steps: int = whole(32, 1)
     """Steps of a segment."""
-    rounding_fraction: float = real(0.5, 0.0, 1.0)
+    rounding_fraction: float = real(0.97, 0.0, 1.0)
     """Share of the run, at its end, in which ordered discrete actions are rounded in training."""
+    rounding_noise: float = real(0.7, 0.0, 1.0)
+    """Width of the noise that these actions get before they are rounded in training, in steps from
+    one to the next. Without it derivatives leave the choice between neighbours to chance."""
     averaging: float = real(0.2, 0.0, 1.0)
     """Share of the run, at its end, over which the weights are averaged for the final policy. 0: no
     averaging."""
