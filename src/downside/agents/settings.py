@@ -244,7 +244,7 @@ class PathwiseSettings(Settings):
     """Share of the run, at its end, with `final_batches`."""
     max_grad_norm: float = real(1.0, 0.0, math.inf)
     """Gradients with a larger norm are scaled down to it; 0: never."""
-    updates: int = whole(5000, 1)
+    updates: int = whole(3000, 1)
     """Gradient steps of a run, unless `total_timesteps` is given."""
     total_timesteps: int = whole(0, 0, most=2**62)
     """Simulated environment steps of a run; 0: as many as `updates` take."""

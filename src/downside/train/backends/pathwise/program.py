@@ -153,16 +153,23 @@ def init(
     outer = algorithm.initial_outer(returns)
     size = input_size(spec, algorithm)
     state = learner.init(stream(key, "networks"), size, outer=outer)
+    steps = random_play.steps
+    first = jnp.asarray(-jnp.inf)
+    if isinstance(algorithm, ActorSRM):
+        # The middle of the box, often doing nothing: what is kept at the end is no worse.
+        measured = _measure(spec, learner, state.networks, outer, key)
+        first = algorithm.measured(outer, measured)[0]
+        steps += spec.measured_episodes * spec.horizon
     run = PathwiseState(
         learner=state,
         outer=outer,
         has_outer=jnp.zeros((), bool),
         spread=jnp.maximum(returns.std(), 1e-6),
-        best=BestPolicy(state.networks, outer, jnp.asarray(-jnp.inf)),
+        best=BestPolicy(state.networks, outer, first),
         key=key,
     )
     batches = 2 if learner.in_segments else 1  # to normalise inputs, and to begin segments
-    simulated = batches * spec.settings.batch_size * spec.horizon + random_play.steps
+    simulated = batches * spec.settings.batch_size * spec.horizon + steps
     return jax.tree.map(strong, run), simulated
 
 
