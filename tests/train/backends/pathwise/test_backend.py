@@ -55,8 +55,18 @@ def test_steps_are_counted_those_of_learning_and_those_beside_them():
     agent = ds.PGSRM(CONTINUOUS, risk="cvar(0.5)", **TINY).learn()
     # Two updates with one batch, and two with four.
     assert agent.settings.total_timesteps == agent.num_timesteps == (2 + 2 * 4) * 16 * 3
-    # Two outer steps, random play and the first episodes, which normalise the inputs.
-    assert agent.simulated_steps == (2 * 32 + 32 + 16) * 3
+    # The untrained policy, two outer steps, random play, and the first episodes, which normalise
+    # the inputs.
+    assert agent.simulated_steps == (32 + 2 * 32 + 32 + 16) * 3
+
+
+def test_doing_nothing_is_kept_where_nothing_better_is_found():
+    env = MeanReversion(periods=3, cost=50.0)  # every trade loses
+    agent = ds.PGSRM(env, risk="cvar(0.5)", **TINY | {"learning_rate": 1.0, "averaging": 0.0})
+    agent.learn()
+    assert agent.history[-1]["value"] < 0.0
+    assert agent.history[-1]["best"] == 0.0
+    np.testing.assert_array_equal(agent.simulate_returns(50, seed=0), 0.0)
 
 
 @pytest.mark.slow
@@ -147,8 +157,9 @@ SEGMENTS = {**TINY, "longest_episode": 40, "segment_steps": 8}
 def test_long_episodes_are_learned_from_in_segments_and_counted_so():
     agent = ds.PGSRM(Stakes(), risk="cvar(0.5)", gamma=1.0, **SEGMENTS).learn()
     assert agent.settings.total_timesteps == agent.num_timesteps == 4 * 16 * 8
-    # Two outer steps of 32 episodes, random play, first episodes, and those that segments go on.
-    assert agent.simulated_steps == (2 * 32 + 32 + 16 + 16) * 120
+    # Three times 32 episodes that measure a policy, random play, first episodes, and those that
+    # segments go on.
+    assert agent.simulated_steps == (3 * 32 + 32 + 16 + 16) * 120
     segments = agent._driver.state.learner.segments
     # Rows began 7.5 steps apart; all have gone on by four segments, or begun again.
     ages = np.arange(16) * 120 // 16
