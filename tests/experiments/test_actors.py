@@ -71,7 +71,7 @@ def test_prices_of_hedges_are_in_their_tables(tmp_path):
     heston = [{**row, "price": -float(row["value"])} for row in rows("cvar(0.5)", [-1.93, -1.95])]
     write_rows(tmp_path / "hedging-heston.csv", heston)
     (line,) = hedging.heston_lines(options)
-    assert line[:3] == ["cvar(0.5)", "1.9400", "1.9300, 1.9500"]
+    assert line[:4] == ["cvar(0.5)", "1.9400", "1.94", "1.9300, 1.9500"]
     converging = {"periods": 16, "price": 3.1, "standard_error": 0.01, "delta": 3.2}
     write_rows(tmp_path / "hedging-convergence.csv", [{**converging, "black_scholes": 2.75}])
     (line,) = hedging.convergence_lines(options)

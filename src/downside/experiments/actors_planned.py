@@ -53,8 +53,15 @@ PROBLEMS: Mapping[str, Problem] = {
     "actors-quiet": Problem(
         words="mean reversion, σ = 0.5",
         env=ENVIRONMENT,
-        risks=("cvar(0.5)", "cvar(0.2)"),
+        risks=("cvar(0.5)", "cvar(0.2)", "exponential(12)"),
         parameters={"sigma": 0.5},
+    ),
+    "actors-loud": Problem(
+        words="mean reversion, σ = 1.5, 5 trades",
+        env=ENVIRONMENT,
+        # By the last one doing nothing is best.
+        risks=("dual_power(3)", "0.5*cvar(0.3)+0.5*mean", "cvar(0.2)"),
+        parameters={"sigma": 1.5, "periods": 5},
     ),
     "actors-long": Problem(
         words="mean reversion, 20 trades until time 2",
