@@ -62,7 +62,7 @@ def test_steps_are_counted_those_of_learning_and_those_beside_them():
 
 def test_doing_nothing_is_kept_where_nothing_better_is_found():
     env = MeanReversion(periods=3, cost=50.0)  # every trade loses
-    agent = ds.PGSRM(env, risk="cvar(0.5)", **TINY | {"learning_rate": 1.0, "averaging": 0.0})
+    agent = ds.PGSRM(env, risk="cvar(0.5)", learning_rate=1.0, averaging=0.0, **TINY)
     agent.learn()
     assert agent.history[-1]["value"] < 0.0
     assert agent.history[-1]["best"] == 0.0
