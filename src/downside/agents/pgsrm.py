@@ -248,16 +248,16 @@ class PathwiseLearner(AbstractLearner):
         rounding pull every action that is best between two of the grid to the border between them,
         where the choice is left to chance. Under noise they are right on average.
         """
-        noisy = key is not None and self.settings.rounding_noise > 0.0
+        width = self.settings.rounding_noise
 
         def act(states: Any, memory: Memory, time: Int[Array, ""]) -> tuple[Array, Any]:
             observations = jax.vmap(self.env.observe)(states)
             inputs = jax.vmap(self.algorithm.network_input)(observations, memory, positions)
             outputs = jax.vmap(lambda row: actor.at_step(row, time))(inputs)
             shifts = jnp.zeros(outputs.shape)
-            if noisy and self.head.grid is not None:
+            if key is not None and width > 0.0 and self.head.grid is not None:
                 draws = jax.random.uniform(stream(key, "rounding", time), outputs.shape)
-                shifts = self.settings.rounding_noise * (draws - 0.5)
+                shifts = width * (draws - 0.5)
             points = jax.vmap(
                 lambda output, state, shift: self.head.legal_point(
                     output,
