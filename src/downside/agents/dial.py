@@ -74,8 +74,11 @@ class DialSRM(AbstractActorAlgorithm, AbstractDialAlgorithm):
         "batch_size": 6144,
         "updates": 4000,
         "final_batches": 1,
+        "rounding_fraction": 0.5,
+        "rounding_noise": 0.0,
     }
-    """Larger networks and batches than for one measure, and as many episodes in all."""
+    """Larger networks and batches than for one measure, and as many episodes in all. Rounding as in
+    docs/algorithms/dial.md; with noise and from the start it was not measured for a dial."""
     family: Dial = eqx.field(static=True, default_factory=Dial)
 
     @classmethod
