@@ -45,6 +45,13 @@ def test_a_run_has_the_steps_of_its_updates():
     assert given.total_timesteps == 480
 
 
+def test_a_run_has_the_discount_factor_of_its_environment():
+    (hedge,) = read_study(study([AGENT], [{"id": "downside/Hedging-v0"}])).runs
+    assert hedge.settings["gamma"] == 1.0
+    (given,) = read_study(study([{**AGENT, "gamma": 0.9}], [{"id": "downside/Hedging-v0"}])).runs
+    assert given.settings["gamma"] == 0.9
+
+
 @pytest.mark.parametrize(
     ("agent", "environment", "message"),
     [

@@ -16,6 +16,7 @@ from downside.train.backends.gymnasium.backend import GymBackend
 from downside.train.backends.gymnasium.base import AbstractGymBackend
 from downside.train.checkpoints.loading import agents_by_name
 from downside.train.config import resolve
+from downside.train.making import jax_settings
 
 _MAX_WARMUP_SECONDS = 10.0
 """Time for the look at an environment that is not written in JAX, from which defaults follow."""
@@ -54,11 +55,9 @@ class SettingsOfAgents:
                     f"agents in {env.id} together, in a compiled program. Use another agent, or "
                     "train it with `downside train`."
                 )
-            settings = resolve(
-                kind.algorithm_class, backend.settings_class, agent.preset, agent.changes
-            )
             assert core is not None
-            return backend(core).complete(settings, core)
+            backend(core)  # raises if they do not go together
+            return jax_settings(kind.algorithm_class, backend, core, agent.preset, agent.changes)
         except (TypeError, ValueError) as error:
             name = named_in(error, agent.changes)
             self._problems.add(agent.path if name is None else (*agent.path, name), error)

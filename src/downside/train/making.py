@@ -5,9 +5,10 @@ from typing import TYPE_CHECKING, Any
 
 import gymnasium as gym
 
-from downside.agents import Settings
+from downside.agents import AbstractAlgorithm, Settings
 from downside.envs import AbstractJaxEnv
 from downside.train.backends.gymnasium.adapting import WarmUp
+from downside.train.backends.jax.backend import AbstractJaxBackend
 from downside.train.config import resolve
 from downside.train.driver import Backend
 
@@ -28,14 +29,12 @@ def make_backend(
     """The settings, and where transitions come from; with what a `warm_up` shows, once it has been
     played, and the length of the run, if that is given."""
     algorithm = agent.algorithm_class
-    if jax_env is not None and jax_env.default_gamma is not None:
-        changes = {"gamma": jax_env.default_gamma, **changes}
     if jax_env is not None and agent.jax_backend is not None:
         kind = agent.jax_backend
-        if agent.preset == "default":
-            changes = {**kind.defaults_for(jax_env), **changes}
-        settings = resolve(algorithm, kind.settings_class, agent.preset, changes, network=network)
-        return kind.complete(settings, jax_env), kind(jax_env)
+        settings = jax_settings(algorithm, kind, jax_env, agent.preset, changes, network)
+        return settings, kind(jax_env)
+    if jax_env is not None and jax_env.default_gamma is not None:
+        changes = {"gamma": jax_env.default_gamma, **changes}
     if agent.gym_backend is None:
         raise ValueError(
             f"`env` must be written in JAX for {agent.name}, which differentiates simulated "
@@ -54,6 +53,23 @@ def make_backend(
         total_timesteps,
     )
     return settings, kind.make(env if jax_env is None else jax_env, env_kwargs, settings)
+
+
+def jax_settings(
+    algorithm: type[AbstractAlgorithm],
+    backend: type[AbstractJaxBackend],
+    env: AbstractJaxEnv,
+    preset: str,
+    changes: Mapping[str, Any],
+    network: Any = None,
+) -> Settings:
+    """The settings in an environment written in JAX, with its own discount factor if it has one."""
+    if env.default_gamma is not None:
+        changes = {"gamma": env.default_gamma, **changes}
+    if preset == "default":
+        changes = {**backend.defaults_for(env), **changes}
+    settings = resolve(algorithm, backend.settings_class, preset, changes, network=network)
+    return backend.complete(settings, env)
 
 
 def count_of(env: Any) -> int | None:
