@@ -159,14 +159,15 @@ def memory_lines(options: Options) -> list[list[str]]:
         )
         if not set(with_it) & set(without):
             continue
-        gap = difference(with_it, without)
+        gap, seeds = difference(with_it, without), set(with_it) & set(without)
+        interval = f" [{gap.low:.4f}, {gap.high:.4f}]" if len(seeds) > 1 else ""
         out.append(
             [
                 objective,
                 _mean(np.array(list(with_it.values()))),
                 _mean(np.array(list(without.values()))),
-                f"{gap.value:+.4f} [{gap.low:.4f}, {gap.high:.4f}]",
-                str(len(set(with_it) & set(without))),
+                f"{gap.value:+.4f}{interval}",
+                str(len(seeds)),
             ]
         )
     return out
