@@ -96,6 +96,21 @@ def test_agents_stand_beside_published_values_and_plans(tmp_path):
     assert plan[1:4] == ["4.00", "-34.00", "-56.00"]
 
 
+@pytest.mark.parametrize(
+    ("mean", "tail", "level"),
+    [(2.0, -6.7, True), (1.9, -5.0, False), (2.5, -6.8, False), (None, None, False)],
+)
+def test_a_maze_without_a_careful_agent_or_with_one_seed_below_cesor_fails(mean, tail, level):
+    values = {"mean": mean, "cvar(0.05)": tail}
+    rows = [
+        a_row("AC-SRM", guarded_maze.CAREFUL, seed, measure, value if seed else 3.0)
+        for seed in (0, 1)
+        for measure, value in values.items()
+        if value is not None
+    ]
+    assert guarded_maze.is_level(rows) is level
+
+
 def test_shares_of_the_optimum_of_the_betting_game(tmp_path):
     write_rows(
         tmp_path / "betting.csv",

@@ -20,9 +20,9 @@ from downside.envs.problems.finance.american_put import AmericanPut, OptionState
 from downside.envs.problems.finance.hedging import Hedging, HedgingState
 from downside.envs.problems.finance.mean_reversion import MeanReversion, TradingState
 from downside.envs.problems.finance.portfolio import Portfolio, PortfolioState
+from downside.envs.problems.finite.betting import BettingGame
 from downside.envs.problems.finite.cliff_walk import CliffWalk, GridState, Tables
 from downside.envs.problems.finite.literature import (
-    BettingGame,
     DualCounterexample,
     GamblersRuin,
     Inventory,

@@ -115,6 +115,7 @@ PARAMETERS = [
     (BettingGame, "limit", 64, 1, r"a whole number >= 2, got 1"),
     (BettingGame, "rounds", 4, 0, r"a whole number >= 1, got 0"),
     (BettingGame, "win", 0.5, 1.5, r"in \[0, 1\], got 1.5"),
+    (BettingGame, "continuous", True, 1, r"True or False, got 1"),
     (DualCounterexample, "chance", 0.25, 1.5, r"in \[0, 1\], got 1.5"),
 ]
 every_parameter = pytest.mark.parametrize(

@@ -10,9 +10,9 @@ from downside.envs.problems.finance.american_put import AmericanPut
 from downside.envs.problems.finance.hedging import Hedging
 from downside.envs.problems.finance.mean_reversion import MeanReversion
 from downside.envs.problems.finance.portfolio import Portfolio
+from downside.envs.problems.finite.betting import BettingGame
 from downside.envs.problems.finite.cliff_walk import CliffWalk
 from downside.envs.problems.finite.literature import (
-    BettingGame,
     DualCounterexample,
     GamblersRuin,
     Inventory,

@@ -3,7 +3,6 @@ import pytest
 
 from downside import FiniteMDP, solve
 from downside.envs.problems.finite.literature import (
-    BettingGame,
     GamblersRuin,
     Inventory,
     MachineReplacement,
@@ -47,13 +46,6 @@ def test_down_the_river_the_small_reward_is_sure():
     assert plan.value == pytest.approx(0.5)
 
 
-def test_a_fair_coin_is_not_bet_on():
-    plan = solve(BettingGame(win=0.5, rounds=2, limit=32), "cvar(0.3)", gamma=1.0, episodes=100)
-    assert plan.value == pytest.approx(0.0, abs=1e-9)
-    bold = solve(BettingGame(win=1.0, rounds=2, limit=40), "cvar(0.3)", gamma=1.0, episodes=100)
-    assert bold.value == pytest.approx(24.0)  # 16, 32, then what is missing to 40
-
-
 def test_tables_are_the_problem_that_the_planner_sees():
     env = RiverSwim()
     mdp = FiniteMDP.from_environment(env.tables, gamma=0.9)
@@ -66,7 +58,6 @@ def test_tables_are_the_problem_that_the_planner_sees():
     [
         (lambda: RiverSwim(up=0.8, back=0.3), r"`back` must be a finite number in"),
         (lambda: GamblersRuin(start=10), r"`start` must be at most 9, got 10"),
-        (lambda: BettingGame(start=300), r"`start` must be at most 256, got 300"),
         (lambda: Inventory(demand=0.0), r"`demand` must be a finite number in \(0"),
         (lambda: MachineReplacement(levels=1), r"`levels` must be a whole number >= 2"),
     ],

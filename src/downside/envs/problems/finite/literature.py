@@ -270,68 +270,6 @@ class RiverSwim(AbstractTabulated):
         return tables.tabular(start=0, horizon=self.horizon)
 
 
-class BettingGame(AbstractTabulated):
-    r"""Bet shares of a capital on a favourable coin.
-
-    ## Description
-    `rounds` rounds; in each a share a/8 of the capital w is bet, but no more than what is missing
-    to `limit`. The bet is won with probability `win` and lost otherwise. Rigter et al. (2021);
-    sources differ in `win`.
-
-    Differs: bets are rounded down to whole units, so that the capital is one of `limit` + 1 states.
-
-    ## Action Space
-    `Discrete(9)`: the share in eighths.
-
-    ## Observation Space
-    `Box` of shape (`limit + 2`,), float32: the capital as a one-hot vector, and the fraction of
-    time.
-
-    ## Rewards
-    What a bet wins or loses, so that the return is the last capital less the first.
-
-    ## Starting State
-    The capital `start`.
-
-    ## Episode End
-    Terminates after `rounds` rounds.
-
-    ## Arguments
-    Every field below.
-    """
-
-    start: int = whole(16)
-    """The first capital, from 1 to `limit`."""
-    limit: int = whole(256)
-    """The largest capital, at least 2."""
-    rounds: int = whole(6)
-    """Number of rounds."""
-    win: float = real(0.8)
-    """Probability to win a bet, in [0, 1]."""
-
-    def __check_init__(self):
-        check_whole("limit", self.limit, "It is the largest capital.", least=2)
-        check_whole("start", self.start, "It is the first capital.", least=1)
-        _check_most("start", self.start, self.limit, "It is the first capital.")
-        check_whole("rounds", self.rounds, "It is the number of rounds.", least=1)
-        check_real("win", self.win, "It is a probability.", least=0.0, most=1.0)
-
-    @property
-    def horizon(self) -> int:
-        """The rounds."""
-        return self.rounds
-
-    def build_tables(self) -> Tabular:
-        """Capitals from 0 to the limit."""
-        tables = TableBuilder(self.limit + 1, 9)
-        for capital in range(self.limit + 1):
-            for share in range(9):
-                bet = min(capital * share // 8, self.limit - capital)
-                tables.add(capital, share, self.win, capital + bet, float(bet))
-                tables.add(capital, share, 1.0 - self.win, capital - bet, float(-bet))
-        return tables.tabular(start=self.start, horizon=self.rounds)
-
-
 class DualCounterexample(AbstractTabulated):
     r"""One decision at which dynamic programming over CVaR levels goes wrong.
 

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
-from jaxtyping import Array, Bool, Float, Int, Key
+from jaxtyping import Array, Bool, Float, Int, Key, Real
 
 from downside.envs._parameters import whole
 from downside.envs.core import AbstractJaxEnv, StepResult, real_array
@@ -19,8 +19,8 @@ from downside.envs.problems.finite._outcomes import Outcomes, as_horizon, pack_o
 class TabularState(NamedTuple):
     """Where the process is."""
 
-    number: Int[Array, ""]
-    """Number of the state."""
+    number: Real[Array, ""]
+    """Number of the state: a whole one, unless a problem is to be differentiated by it."""
     time: Int[Array, ""]
     """Number of decisions so far."""
 
