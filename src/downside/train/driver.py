@@ -232,13 +232,14 @@ class Driver:
 
 
 class Clock:
-    """Adds to records what they say of the whole run: time, speed, simulated steps."""
+    """Adds to records what they say of the whole run: time, speed, simulated steps, episodes."""
 
     def __init__(self, history: list[dict[str, Any]]):
         last = history[-1] if history else {}
         self._seconds = last.get("seconds", 0.0)
         self._timesteps = last.get("timesteps", 0.0)
         self._simulated = last.get("simulated_steps", 0)
+        self._episodes = last.get("episodes", 0.0)
         self._begin = time.perf_counter()
 
     def completed(
@@ -248,6 +249,10 @@ class Clock:
         seconds = time.perf_counter() - self._begin
         self._simulated += int(record["simulated_steps"])
         logged = {name: float(value) for name, value in algorithm.logged(outer).items()}
+        record = dict(record)
+        if "ended" in record:  # some backends count by themselves
+            self._episodes += record.pop("ended")
+            record["episodes"] = self._episodes
         return {
             **record,
             "simulated_steps": self._simulated,

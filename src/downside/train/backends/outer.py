@@ -40,6 +40,11 @@ RESCALE_UNTIL = 0.4
 """Until this share of the run the spread of the inputs is measured anew at each outer step: a
 cautious policy moves within a smaller range than random play."""
 
+_SPREAD_FALL = 0.9
+"""The spread falls to this share of itself at most in an outer step. It says how far the search for
+the location of h looks, and how far scores are learned around it: were it that of the present
+policy alone, a policy that does next to nothing would be all that is ever seen again."""
+
 
 class Measured(NamedTuple):
     """What an outer step measured."""
@@ -100,7 +105,7 @@ def outer_step(
             where(due, moved, state.outer),
             state.has_outer | due,
             best,
-            next_spread(state.spread, returns[middle]),
+            jnp.maximum(next_spread(state.spread, returns[middle]), _SPREAD_FALL * state.spread),
         ),
     )
     return state, Measured(values[middle], predicted, returns[middle], episodes.steps.sum())

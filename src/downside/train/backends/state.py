@@ -74,6 +74,8 @@ class Metrics(NamedTuple):
     """Standard deviation of its returns."""
     exploration: Float[Array, ""]
     """Share of random actions."""
+    ended: Float[Array, ""]
+    """Episodes that were lived through to their end in this chunk."""
 
 
 class TrainSpec(eqx.Module):

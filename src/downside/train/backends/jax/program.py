@@ -14,7 +14,7 @@ from typing import Any, ParamSpec, TypeVar, cast
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Int, Key
+from jaxtyping import Array, Bool, Float, Int, Key
 
 from downside._random import stream
 from downside.agents.algorithm import AbstractAlgorithm, BranchedTransition
@@ -74,7 +74,8 @@ def init(
         here = stream(key, "warm-up", step)
         masks = jax.vmap(env.action_mask)(states.inner)
         actions = random_legal(stream(here, "actions"), masks)
-        transition, states = _step_all(env, settings.gamma, states, actions, stream(here, "steps"))
+        steps = stream(here, "steps")
+        transition, states, _ = _step_all(env, settings.gamma, states, actions, steps)
         return (states, replay.add(transition)), transition
 
     warmup = max(1, math.ceil(settings.warmup_steps / settings.num_envs))
@@ -157,10 +158,10 @@ def chunk(
     """From one outer step to the next."""
     settings = spec.settings
 
-    def step(state: TrainState, _: None) -> tuple[TrainState, tuple[Array, Array]]:
+    def step(state: TrainState, _: None) -> tuple[TrainState, tuple[Array, Array, Array]]:
         return _round(spec, algorithm, state)
 
-    state, (critic_losses, quantile_losses) = scan(step, state, None, spec.rounds_per_chunk)
+    state, (critic_losses, quantile_losses, ended) = scan(step, state, None, spec.rounds_per_chunk)
     state, measured = outer_step(spec, algorithm, state, state.vector_steps / spec.rounds)
     batches = spec.rounds_per_chunk * (settings.updates_per_step + spec.quantiles_beside)
     metrics = Metrics(
@@ -175,6 +176,7 @@ def chunk(
         mean=measured.returns.mean(),
         spread=measured.returns.std(),
         exploration=spec.exploration(state.vector_steps / spec.rounds),
+        ended=ended.sum(),
     )
     simulated = jnp.asarray(metrics.simulated_steps, jnp.int32)
     metrics = jax.tree.map(lambda leaf: jnp.asarray(leaf, jnp.float32), metrics)
@@ -196,14 +198,17 @@ def simulated_per_batch(spec: TrainSpec) -> int:
 
 def _round(
     spec: TrainSpec, algorithm: AbstractAlgorithm, state: TrainState
-) -> tuple[TrainState, tuple[Array, Array]]:
-    """Steps of all environments, and the updates that follow them."""
+) -> tuple[TrainState, tuple[Array, Array, Array]]:
+    """Steps of all environments, and the updates that follow them; with the losses, and how many
+    episodes ended."""
     settings = spec.settings
     key = stream(state.key, "step", state.vector_steps)
     exploration = spec.exploration(state.vector_steps / spec.rounds)
+    ended = jnp.zeros((), jnp.int32)
     for tick in range(settings.update_interval):
         here = key if tick == 0 else stream(key, "tick", tick)
-        state = _collect(spec, algorithm, state, exploration, here)
+        state, over = _collect(spec, algorithm, state, exploration, here)
+        ended += over
     learner_state, losses = update(spec, algorithm, state, stream(key, "updates"))
     quantile_loss = losses.mean()
     if spec.quantiles_beside:
@@ -215,7 +220,7 @@ def _round(
     state = eqx.tree_at(
         lambda s: (s.learner, s.vector_steps), state, (learner_state, state.vector_steps + 1)
     )
-    return state, (losses.mean(), quantile_loss)
+    return state, (losses.mean(), quantile_loss, ended)
 
 
 def _collect(
@@ -224,8 +229,8 @@ def _collect(
     state: TrainState,
     exploration: Float[Array, ""],
     key: Key[Array, ""],
-) -> TrainState:
-    """One step of all environments, into the replay buffer."""
+) -> tuple[TrainState, Int[Array, ""]]:
+    """One step of all environments, into the replay buffer; and how many episodes ended."""
     env, learner = spec.jax_env, spec.learner(algorithm)
     states = state.env_states
     masks = jax.vmap(env.action_mask)(states.inner)
@@ -236,11 +241,11 @@ def _collect(
     )(states.inner, states.memory, masks)
     explore = jax.random.uniform(stream(key, "explore"), greedy_actions.shape) < exploration
     actions = jnp.where(explore, random_legal(stream(key, "actions"), masks), greedy_actions)
-    transition, states = _step_all(
+    transition, states, over = _step_all(
         env, spec.settings.gamma, states, actions, stream(key, "environments")
     )
     replay = state.replay.add(transition)
-    return eqx.tree_at(lambda s: (s.env_states, s.replay), state, (states, replay))
+    return eqx.tree_at(lambda s: (s.env_states, s.replay), state, (states, replay)), over.sum()
 
 
 def update(
@@ -305,8 +310,8 @@ def _step_all(
     states: MemoryState,
     actions: Int[Array, " E"],
     key: Key[Array, ""],
-) -> tuple[Transition, MemoryState]:
-    """Steps all environments; those whose episode ended start anew."""
+) -> tuple[Transition, MemoryState, Bool[Array, " E"]]:
+    """Steps all environments; those whose episode ended, which are marked, start anew."""
     count = actions.shape[0]
     step_keys = jax.random.split(stream(key, "noise"), count)
     after = jax.vmap(env.step)(step_keys, states.inner, actions)
@@ -328,7 +333,7 @@ def _step_all(
     def choose(new: Array, old: Array) -> Array:
         return jnp.where(over.reshape(over.shape + (1,) * (old.ndim - 1)), new, old)
 
-    return transition, jax.tree.map(choose, fresh, MemoryState(after.state, memory))
+    return transition, jax.tree.map(choose, fresh, MemoryState(after.state, memory)), over
 
 
 # --- the end ----------------------------------------------------------------------------------
