@@ -3,10 +3,14 @@
 import numpy as np
 import pytest
 
+import downside as ds
+from downside.envs import BettingGame, GymnasiumEnv
 from downside.envs.problems.guarded_maze import GUARDED
+from downside.evaluation import evaluate_policy
 from downside.experiments import _maze_grid, betting, guarded_maze, lander_risky, load
 from downside.experiments._options import Options
 from downside.experiments._rows import write_rows
+from downside.experiments._undiscounted import undiscounted_returns
 
 from .fakes import a_row
 
@@ -75,15 +79,21 @@ def test_the_planner_solves_the_betting_game(tmp_path, monkeypatch):
     assert best["cvar(0.2)"] == pytest.approx(betting_optimum(0.2), abs=1e-5)
 
 
+def a_walk(seed, mean=2.0, tenth=-4.0, tail=-6.0):
+    """The rows of a careful agent."""
+    values = dict(zip(guarded_maze.MEASURES, (mean, tenth, tail), strict=True))
+    sums = {f"sum {measure}": value for measure, value in values.items()}
+    errors = {f"sum {measure} error": 0.1 for measure in values}
+    counts = {"lived": 1_000, "simulated": 50_000, "episodes": 90 + seed}
+    return [
+        a_row("QR-SRM", guarded_maze.CAREFUL, seed, measure, -99.0) | sums | errors | counts
+        for measure in values
+    ]
+
+
 def test_agents_stand_beside_published_values_and_plans(tmp_path):
     options = Options(results=tmp_path)
-    rows = [
-        a_row("AC-SRM", guarded_maze.CAREFUL, seed, measure, value + seed)
-        | {"lived": 1_000, "episodes": 90 + seed}
-        for seed in (0, 1)
-        for measure, value in zip(guarded_maze.MEASURES, (2.0, -4.0, -6.0), strict=True)
-    ]
-    write_rows(tmp_path / "guarded-maze.csv", rows)
+    write_rows(tmp_path / "guarded-maze.csv", a_walk(0) + a_walk(1, mean=3.0))
     plans = [
         {"plan": "mean", "measure": measure, "value": value}
         for measure, value in zip(guarded_maze.MEASURES, (4.0, -34.0, -56.0), strict=True)
@@ -91,24 +101,34 @@ def test_agents_stand_beside_published_values_and_plans(tmp_path):
     write_rows(tmp_path / "guarded-maze-planned.csv", plans)
     *published, ours, plan = guarded_maze.lines(options)
     assert published[-1][:4] == ["CeSoR, published", "2", "-4.6", "-6.7"]
-    assert ours[1].startswith("2.50 [")
-    assert ours[4:] == ["2", "91", "1,000"]
+    assert ours[1].startswith("2.50 [")  # the sums, not the discounted values
+    assert ours[4:] == ["2", "91", "1,000", "50,000"]
     assert plan[1:4] == ["4.00", "-34.00", "-56.00"]
 
 
 @pytest.mark.parametrize(
-    ("mean", "tail", "level"),
-    [(2.0, -6.7, True), (1.9, -5.0, False), (2.5, -6.8, False), (None, None, False)],
+    ("second", "level"), [({}, True), ({"mean": 1.9}, False), ({"tail": -6.8}, False)]
 )
-def test_a_maze_without_a_careful_agent_or_with_one_seed_below_cesor_fails(mean, tail, level):
-    values = {"mean": mean, "cvar(0.05)": tail}
-    rows = [
-        a_row("AC-SRM", guarded_maze.CAREFUL, seed, measure, value if seed else 3.0)
-        for seed in (0, 1)
-        for measure, value in values.items()
-        if value is not None
-    ]
-    assert guarded_maze.is_level(rows) is level
+def test_in_the_maze_each_seed_is_held_to_cesor(second, level):
+    assert guarded_maze.is_level(a_walk(0) + a_walk(1, **second)) is level
+
+
+def test_a_maze_without_a_careful_agent_fails():
+    assert guarded_maze.is_level([]) is False
+
+
+@pytest.mark.slow
+def test_sums_without_discount_are_those_that_are_played_step_by_step():
+    game = BettingGame(win=1.0, rounds=3)  # nothing is left to chance
+    settings = {"num_envs": 8, "warmup_steps": 8, "buffer_size": 64, "hidden_sizes": (4,)}
+    outer = {"outer_interval": 4, "outer_episodes": 4, "total_timesteps": 64}
+    agent = ds.QRSRM(game, risk="cvar(0.2)", gamma=0.5, seed=0, **settings, **outer)
+    agent.learn()
+    sums = undiscounted_returns(agent, game, 50, 3)
+    env = GymnasiumEnv(core=game)
+    played, _ = evaluate_policy(agent, env, n_eval_episodes=1, return_episode_rewards=True)
+    np.testing.assert_allclose(sums, np.full(50, played[0]), rtol=1e-5)
+    assert played[0] > 0.0
 
 
 def test_shares_of_the_optimum_of_the_betting_game(tmp_path):

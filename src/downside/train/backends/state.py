@@ -19,6 +19,10 @@ from downside.train.backends.replay import ReplayBuffer
 FIT_CHUNK = 250
 """Updates in one call of `fit_return_distribution`."""
 
+_LONG_EPISODE = 100
+"""Where episodes may have more steps than this, errors of the scores add up along them almost as
+if there were no end."""
+
 
 class BestPolicy(eqx.Module):
     """The policy that the run returns."""
@@ -171,7 +175,9 @@ class TrainSpec(eqx.Module):
         """Whether the critic learns what an action adds to the score of an episode that is over."""
         if isinstance(self.settings, GymnasiumSettings):
             return self.has_critic and self.settings.anchor
-        return self.has_critic and not self.jax_env.bounded
+        env = self.jax_env
+        is_long = env.horizon is not None and env.horizon > _LONG_EPISODE
+        return self.has_critic and (is_long or not env.bounded)
 
     def unit(self, state: CommonState) -> Float[Array, ""]:
         """What κ and the memory noise are measured in; 0 where returns have never had a spread."""
