@@ -43,10 +43,12 @@ PLANS: Mapping[str, float] = {"mean": 1.0, "0.1*mean + 0.9*cvar(0.05)": 0.1, CAR
 """Objectives that are planned for, with the share of the mean."""
 AGENTS: Mapping[tuple[str, str], Mapping[str, Any]] = {
     ("QR-SRM", CAREFUL): {
-        "gamma": 0.98,
+        "gamma": 0.99,
         "risk_neutral_fraction": 0.3,
         "exploration_final": 0.3,
+        "outer_interval": 200,
         "outer_episodes": 512,
+        "total_timesteps": 900_000,
     },
     ("AC-SRM", CAREFUL): {
         "gamma": GAMMA,
@@ -57,7 +59,7 @@ AGENTS: Mapping[tuple[str, str], Mapping[str, Any]] = {
     },
 }
 """Settings of each agent and objective. QR-SRM first learns to find the goal at all, goes on
-exploring, and judges its policies, whose episodes may be long, in fewer of them."""
+exploring, and judges its policies more often, in fewer episodes, which may be long."""
 BENDS = (-6.0, -5.0, -4.0, -3.0, -2.0)
 """The b that are tried for a plan: returns are whole numbers unless a guard asks for money."""
 
