@@ -1,5 +1,7 @@
 """Problems of other papers: what is trained, the exact optimum, and the tables."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -120,9 +122,9 @@ def test_a_maze_without_a_careful_agent_fails():
 @pytest.mark.slow
 def test_sums_without_discount_are_those_that_are_played_step_by_step():
     game = BettingGame(win=1.0, rounds=3)  # nothing is left to chance
-    settings = {"num_envs": 8, "warmup_steps": 8, "buffer_size": 64, "hidden_sizes": (4,)}
-    outer = {"outer_interval": 4, "outer_episodes": 4, "total_timesteps": 64}
-    agent = ds.QRSRM(game, risk="cvar(0.2)", gamma=0.5, seed=0, **settings, **outer)
+    settings: dict[str, Any] = {"num_envs": 8, "warmup_steps": 8, "buffer_size": 64, "hidden_sizes": (4,)}
+    settings |= {"outer_interval": 4, "outer_episodes": 4, "total_timesteps": 64}
+    agent = ds.QRSRM(game, risk="cvar(0.2)", gamma=0.5, seed=0, **settings)
     agent.learn()
     sums = undiscounted_returns(agent, game, 50, 3)
     env = GymnasiumEnv(core=game)
