@@ -122,7 +122,8 @@ def test_a_maze_without_a_careful_agent_fails():
 @pytest.mark.slow
 def test_sums_without_discount_are_those_that_are_played_step_by_step():
     game = BettingGame(win=1.0, rounds=3)  # nothing is left to chance
-    settings: dict[str, Any] = {"num_envs": 8, "warmup_steps": 8, "buffer_size": 64, "hidden_sizes": (4,)}
+    settings: dict[str, Any] = {"num_envs": 8, "warmup_steps": 8, "buffer_size": 64}
+    settings["hidden_sizes"] = (4,)
     settings |= {"outer_interval": 4, "outer_episodes": 4, "total_timesteps": 64}
     agent = ds.QRSRM(game, risk="cvar(0.2)", gamma=0.5, seed=0, **settings)
     agent.learn()
