@@ -145,6 +145,13 @@ def test_shares_of_the_optimum_of_the_betting_game(tmp_path):
     assert line[2:6] == ["7.00", "7.00", "99.3%", "2"]
 
 
+@pytest.mark.parametrize(
+    ("shares", "near"), [([0.99, 0.985], True), ([0.99, 0.97], False), ([], False)]
+)
+def test_agents_are_held_to_98_percent_of_the_game_and_somebody_must_have_played(shares, near):
+    assert betting.is_near(shares) is near
+
+
 def test_landers_are_shown_by_their_sums_of_rewards(tmp_path):
     row = a_row("QR-SRM", "cvar(0.2)", 0, "cvar(0.2)", 150.0) | {"timesteps": 300_000}
     sums = {"sum_mean": 240.0, "sum_mean_error": 1.0, "sum_cvar": 200.0, "sum_cvar_error": 2.0}
