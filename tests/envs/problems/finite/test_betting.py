@@ -28,10 +28,8 @@ def test_returns_are_not_discounted_by_default():
 
 @pytest.mark.parametrize("noise", [0.1, 0.79, 0.81])
 def test_an_eighth_is_the_same_bet_as_its_number_and_a_number_between_is_rounded_down(noise):
-    game = BettingGame(limit=40)
-    assert game.relaxed is not None
-    continuous, shares = game.relaxed
-    assert continuous.relaxed is None
+    game, continuous = BettingGame(limit=40), BettingGame(limit=40, continuous=True)
+    shares = jnp.arange(9)[:, None] / 8.0
     for capital in (0, 1, 13, 16, 39, 40):
         state = game.initial_state(jax.random.key(0))._replace(number=jnp.asarray(capital))
         for number, share in enumerate(np.asarray(shares)):

@@ -1,11 +1,8 @@
 """A game of repeated bets on a favourable coin."""
 
-import dataclasses
-
 import gymnasium as gym
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jax.typing import ArrayLike
 from jaxtyping import Array, Bool, Float, Key
 
@@ -95,14 +92,6 @@ class BettingGame(AbstractTabulated):
     def action_space(self) -> gym.spaces.Discrete | gym.spaces.Box:
         """The numbers of the shares, or the shares themselves."""
         return box(0.0, 1.0, 1) if self.continuous else gym.spaces.Discrete(_SHARES + 1)
-
-    @property
-    def relaxed(self) -> "tuple[BettingGame, Float[Array, 'A 1']] | None":
-        """The game with `continuous` shares, and the shares."""
-        if self.continuous:
-            return None
-        shares = real_array(np.arange(_SHARES + 1) / _SHARES)
-        return dataclasses.replace(self, continuous=True), shares[:, None]
 
     def build_tables(self) -> Tabular:
         """Capitals from 0 to the limit, with bets of whole eighths."""
