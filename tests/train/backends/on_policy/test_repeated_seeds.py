@@ -166,7 +166,8 @@ def test_policies_that_see_the_time_are_evaluated_in_many_copies_of_a_jax_enviro
     agent.learn(120)
     assert agent.settings.has_clock
     assert agent.jax_env is None
-    assert agent._driver.backend.for_evaluation(5_000).num_envs == 1_024
+    backend: Any = agent._driver.backend
+    assert backend.for_evaluation(5_000).num_envs == 1_024
     result = ds.evaluate(agent, episodes=2_000, seed=1)
     assert len(result) == 2_000
     assert not result.aligned
