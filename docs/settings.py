@@ -12,7 +12,7 @@ from downside.agents import (
     Settings,
     SimulatorSettings,
 )
-from downside.agents.settings import docstrings
+from downside.agents._fields import docstrings
 from downside.train.backends.gymnasium.adapting import AN_EXAMPLE
 from downside.train.config import resolve
 

@@ -10,7 +10,7 @@ from downside.agents import (
     Settings,
     SimulatorSettings,
 )
-from downside.agents.settings import docstrings
+from downside.agents._fields import docstrings
 
 from .. import untyped
 

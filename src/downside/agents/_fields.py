@@ -1,8 +1,12 @@
-"""Fields of settings: each with a default, a range and the check that enforces it."""
+"""Fields of settings: each with a default, a range, the check that enforces it, and a docstring."""
 
+import ast
 import dataclasses
+import functools
+import inspect
 import math
-from collections.abc import Callable
+import textwrap
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -104,3 +108,19 @@ def shares() -> Any:
 
 def _is_number(value: Any) -> bool:
     return isinstance(value, int | float | np.number) and not isinstance(value, bool)
+
+
+@functools.cache
+def docstrings(kind: type) -> Mapping[str, str]:
+    """The docstring of each field, as one line."""
+    texts: dict[str, str] = {}
+    for owner in reversed(kind.__mro__):
+        if dataclasses.is_dataclass(owner):
+            body = ast.parse(textwrap.dedent(inspect.getsource(owner))).body[0]
+            assert isinstance(body, ast.ClassDef)
+            for field, after in zip(body.body, body.body[1:], strict=False):
+                if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name):
+                    is_text = isinstance(after, ast.Expr) and isinstance(after.value, ast.Constant)
+                    text = str(after.value.value) if is_text else ""  # pyright: ignore
+                    texts[field.target.id] = " ".join(text.split())
+    return texts

@@ -4,13 +4,8 @@ Each field has its default, its range and a docstring in one place. Command-line
 messages and the reference page are made from them.
 """
 
-import ast
 import dataclasses
-import functools
-import inspect
 import math
-import textwrap
-from collections.abc import Mapping
 from typing import Literal
 
 from downside.agents._fields import choice, real, shares, switch, whole, widths
@@ -390,19 +385,3 @@ class OnPolicySettings(Settings):
     def has_clock(self) -> bool:
         """Whether the networks see the number of the step in its episode."""
         return self.gamma > _COARSEST_DISCOUNT if self.clock == "auto" else self.clock == "on"
-
-
-@functools.cache
-def docstrings(kind: type[Settings]) -> Mapping[str, str]:
-    """The docstring of each field, as one line."""
-    texts: dict[str, str] = {}
-    for owner in reversed(kind.__mro__):
-        if dataclasses.is_dataclass(owner):
-            body = ast.parse(textwrap.dedent(inspect.getsource(owner))).body[0]
-            assert isinstance(body, ast.ClassDef)
-            for field, after in zip(body.body, body.body[1:], strict=False):
-                if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name):
-                    is_text = isinstance(after, ast.Expr) and isinstance(after.value, ast.Constant)
-                    text = str(after.value.value) if is_text else ""  # pyright: ignore
-                    texts[field.target.id] = " ".join(text.split())
-    return texts

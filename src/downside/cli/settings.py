@@ -14,7 +14,7 @@ from downside.agents import (
     Settings,
     SimulatorSettings,
 )
-from downside.agents.settings import docstrings
+from downside.agents._fields import docstrings
 from downside.cli._common import agent_class
 from downside.envs.registry import import_environment, is_jax_id
 from downside.risk import as_dial

@@ -11,7 +11,8 @@ from gymnasium.vector import AutoresetMode
 import downside as ds
 from downside.agents import LivedSRM
 from downside.envs import MeanReversion
-from downside.train.backends.on_policy.backend import OnPolicyBackend, _increments
+from downside.train.backends.on_policy.backend import OnPolicyBackend
+from downside.train.backends.on_policy.program import increments
 
 from ...tiny import state_of
 from ...toys import Counter, Masked, Noisy
@@ -114,10 +115,10 @@ def test_increments_of_h_add_up_to_the_utility_of_the_return():
     assert spec is not None
     backend.resume(spec, state, 0)
     steps, ended = backend._collect(spec, algorithm, state, 0)
-    increments = _increments(state.outer, steps)[:4, 0]
+    paid = increments(state.outer, steps)[:4, 0]
     h, c = agent._driver.algorithm.utility(state.outer), 0.99 ** np.arange(4)
     assert ended.shape == (2, 3)
-    np.testing.assert_allclose((c * increments).sum(), h(ended[0, 0]) - h(0.0), rtol=1e-5)
+    np.testing.assert_allclose((c * paid).sum(), h(ended[0, 0]) - h(0.0), rtol=1e-5)
 
 
 @pytest.mark.slow

@@ -13,7 +13,7 @@ from gymnasium.vector import AutoresetMode
 from jaxtyping import Array, Float, Key
 
 from downside._random import stream
-from downside.agents.acsrm import LivedSRM, LivedUtility
+from downside.agents.acsrm import LivedSRM
 from downside.agents.actor_critic_learner import LivedBatch
 from downside.agents.algorithm import AbstractAlgorithm
 from downside.agents.learner import AbstractLearner
@@ -39,14 +39,18 @@ from downside.train.backends.jax.program import strong
 from downside.train.backends.on_policy import fit as on_policy_fit
 from downside.train.backends.on_policy.program import (
     RECENT,
+    TABLE,
     WINDOW,
     Explorer,
     OnPolicySpec,
     OnPolicyState,
     add_episodes,
     improve,
+    in_32_bits,
+    increments,
     last_episodes,
     next_outer,
+    table_of,
 )
 from downside.train.backends.on_policy.warm_up import play_at_random
 from downside.train.backends.state import BestPolicy
@@ -55,12 +59,8 @@ _JUDGED = 0.5
 """Share of the run after which policies are judged by their episodes."""
 _CLEARLY = 3.0
 """Standard errors by which a policy is clearly worse than the best so far."""
-_TABLE = 1024
-"""Quantiles of the last returns that h comes from: what is compiled has one size."""
 _EVALUATED = 1_024
 """Copies in which policies are evaluated that see the number of the step or the last steps."""
-_LEAST_DISCOUNT = 1e-9
-"""Discounts count as at least this when increments are divided by them."""
 
 
 class OnPolicyBackend(AbstractGymBackend):
@@ -165,7 +165,7 @@ class OnPolicyBackend(AbstractGymBackend):
             "simulated_steps": 0,
             "updates": float(iterations * spec.updates_per_iteration),
             **logged,
-            "value": float(algorithm.objective.value(_table(returns))),
+            "value": float(algorithm.objective.value(table_of(returns))),
             "best": float(state.best.value),
             "mean": float(returns.mean()),
             "spread": float(returns.std()),
@@ -187,8 +187,8 @@ class OnPolicyBackend(AbstractGymBackend):
             longest = state.episodes[:, 2].max() if int(state.ended) else math.inf
             short = jnp.asarray(longest <= spec.settings.step_inputs, jnp.float32)
             state = eqx.tree_at(lambda s: s.outer.short, state, short)
-        steps["increments"] = _increments(state.outer, steps)
-        batch = LivedBatch(**_in_32_bits(steps), key=stream(state.key, "order", iteration))
+        steps["increments"] = increments(state.outer, steps)
+        batch = LivedBatch(**in_32_bits(steps), key=stream(state.key, "order", iteration))
         learner, metrics = improve(spec, algorithm, state.learner, state.outer, batch)
         judged = self._judge(spec, algorithm, state, learner, iteration + 1)
         state = eqx.tree_at(lambda s: (s.learner, s.best), state, (learner, judged))
@@ -254,7 +254,7 @@ class OnPolicyBackend(AbstractGymBackend):
         outer = next_outer(
             algorithm,
             state.outer,
-            _table(returns),
+            table_of(returns),
             jnp.asarray(spec.mean_share(progress), jnp.float32),
             jnp.asarray(spec.settings.outer_rate if rate is None else rate, jnp.float32),
         )
@@ -274,9 +274,9 @@ class OnPolicyBackend(AbstractGymBackend):
         candidate = BestPolicy(learner.average, state.outer, jnp.asarray(-jnp.inf))
         if progress <= _JUDGED or not len(returns):
             return candidate
-        table = _table(returns)
+        table = table_of(returns)
         value = algorithm.objective.value(table)
-        error = algorithm.objective.standard_error(table) * (_TABLE / len(returns)) ** 0.5
+        error = algorithm.objective.standard_error(table) * (TABLE / len(returns)) ** 0.5
         if spec.settings.keep_best and value < best.value - _CLEARLY * error:
             return best
         bar = jnp.maximum(value, best.value) if spec.settings.keep_best else value
@@ -396,23 +396,3 @@ def _copies(core: AbstractJaxEnv, count: int) -> gym.vector.VectorEnv:
     """Many copies of an environment; a simulator is stepped by NumPy, without JAX in between."""
     kind = SimulatorVectorEnv if isinstance(core, Simulator) else GymnasiumVectorEnv
     return kind(core, count, autoreset_mode=AutoresetMode.SAME_STEP)  # pyright: ignore[reportArgumentType]
-
-
-def _table(returns: Float[np.ndarray, " n"]) -> Float[Array, " m"]:
-    """Quantiles of the returns, in increasing order; always as many."""
-    ranks = (np.arange(_TABLE) + 0.5) / _TABLE
-    return jnp.asarray(np.quantile(returns, ranks, method="inverted_cdf"), jnp.float32)
-
-
-def _increments(outer: LivedUtility, steps: Mapping[str, Any]) -> Float[np.ndarray, "T n"]:
-    """(h(s') - h(s))/c, in 64 bits: c becomes small in long episodes."""
-    h = jax.tree.map(lambda leaf: np.asarray(leaf, np.float64), outer.utility)
-    memory, after = steps["memory"], steps["next_memory"]
-    discount = np.maximum(memory.discount_so_far, _LEAST_DISCOUNT)
-    return (h(after.accumulated) - h(memory.accumulated)) / discount
-
-
-def _in_32_bits(steps: Mapping[str, Any]) -> dict[str, Any]:
-    return jax.tree.map(
-        lambda array: array.astype(np.float32) if array.dtype == np.float64 else array, dict(steps)
-    )

@@ -3,6 +3,7 @@
 import dataclasses
 import functools
 import math
+from collections.abc import Mapping
 from typing import Any
 
 import equinox as eqx
@@ -32,6 +33,10 @@ LEAST_EPISODES = 200
 """Of these, so many decide about h at least."""
 RECENT = 8
 """Iterations whose episodes decide about h, if there are more."""
+TABLE = 1024
+"""Quantiles of the last returns that h comes from: what is compiled has one size."""
+_LEAST_DISCOUNT = 1e-9
+"""Discounts count as at least this when increments are divided by them."""
 
 
 class OnPolicySpec(eqx.Module):
@@ -155,6 +160,27 @@ def add_episodes(state: OnPolicyState, rows: Float[np.ndarray, "k 3"]) -> OnPoli
         lambda s: (s.episodes, s.ended, s.recent),
         state,
         (episodes, np.asarray(state.ended + len(rows)), recent),
+    )
+
+
+def table_of(returns: Float[np.ndarray, " n"]) -> Float[Array, " m"]:
+    """Quantiles of the returns, in increasing order; always as many."""
+    ranks = (np.arange(TABLE) + 0.5) / TABLE
+    return jnp.asarray(np.quantile(returns, ranks, method="inverted_cdf"), jnp.float32)
+
+
+def increments(outer: LivedUtility, steps: Mapping[str, Any]) -> Float[np.ndarray, "T n"]:
+    """(h(s') - h(s))/c, in 64 bits: c becomes small in long episodes."""
+    h = jax.tree.map(lambda leaf: np.asarray(leaf, np.float64), outer.utility)
+    memory, after = steps["memory"], steps["next_memory"]
+    discount = np.maximum(memory.discount_so_far, _LEAST_DISCOUNT)
+    return (h(after.accumulated) - h(memory.accumulated)) / discount
+
+
+def in_32_bits(steps: Mapping[str, Any]) -> dict[str, Any]:
+    """The steps in single precision, as they are learned from."""
+    return jax.tree.map(
+        lambda array: array.astype(np.float32) if array.dtype == np.float64 else array, dict(steps)
     )
 
 
