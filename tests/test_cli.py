@@ -130,7 +130,14 @@ def test_wrong_usage_has_exit_code_2(capsys):
     with pytest.raises(SystemExit) as caught:
         cli.main(["risk"])
     assert caught.value.code == 2
-    assert "risks" in capsys.readouterr().err
+    assert "`risk` is no command. Did you mean 'risks'?" in capsys.readouterr().err
+
+
+def test_an_unknown_option_has_exit_code_2(capsys):
+    with pytest.raises(SystemExit) as caught:
+        cli.main(["risks", "--colour"])
+    assert caught.value.code == 2
+    assert "--colour" in capsys.readouterr().err
 
 
 @pytest.mark.slow

@@ -2,10 +2,11 @@
 
 import os
 import sys
-from typing import Annotated, Any
+from typing import Annotated, Any, get_args
 
 import tyro
 
+from downside._names import did_you_mean
 from downside.cli._common import import_module
 from downside.cli.frontier import Frontier
 from downside.cli.lists import Envs, Risks
@@ -16,6 +17,7 @@ from downside.cli.training import Evaluate, Export, Resume, Runs, Train
 from downside.reporting.commands import Explain, Report
 
 EXIT_ERROR = 1
+EXIT_USAGE = 2
 EXIT_INTERRUPTED = 130
 EXIT_TERMINATED = 143
 
@@ -35,6 +37,7 @@ Command = (
     | Annotated[Risks, tyro.conf.subcommand("risks")]
     | Annotated[Reproduce, tyro.conf.subcommand("reproduce")]
 )
+_COMMANDS = tuple(get_args(each)[1].name for each in get_args(Command))
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -87,6 +90,14 @@ def _with_imports(arguments: list[str]) -> list[str]:
 
 def _parsed(arguments: list[str]) -> Any:
     kind: Any = Command
+    if arguments and not arguments[0].startswith("-") and arguments[0] not in _COMMANDS:
+        hint = did_you_mean(arguments[0], _COMMANDS)
+        print(  # noqa: T201
+            f"downside: `{arguments[0]}` is no command.{hint} The commands are "
+            f"{', '.join(_COMMANDS)}; `downside --help` says what they do.",
+            file=sys.stderr,
+        )
+        raise SystemExit(EXIT_USAGE)
     if arguments[:1] in (["train"], ["frontier"]):  # a flag for every setting, which needs JAX
         from downside.cli.settings import with_settings
 
