@@ -7,7 +7,7 @@ import pytest
 
 import downside as ds
 from downside.agents import DialSRM, PathwiseSettings
-from downside.agents.dial import Position
+from downside.agents.dial_table import Position
 from downside.envs import Memory
 from downside.risk import Member
 
@@ -63,7 +63,7 @@ def test_the_value_at_an_outer_step_is_the_mean_over_the_nodes():
     dial = algorithm(levels=(0.25, 1.0))
     returns = jnp.tile(jnp.asarray([5.0, 1.0, 2.0, 0.0]), 54)
     value, _ = dial.measured(dial.initial_outer(returns), returns)
-    nodes = zip(*(np.asarray(part).ravel().tolist() for part in dial._nodes()), strict=True)
+    nodes = zip(*(np.asarray(part).ravel().tolist() for part in dial._table.nodes()), strict=True)
     measures = [Member(level, share).risk for level, share in nodes]
     expected = np.mean([risk(np.asarray(returns[:4], float)) for risk in measures])
     assert float(value) == pytest.approx(expected, abs=0.02)  # the highest rank is cut

@@ -17,37 +17,24 @@ from jaxtyping import Array, Float, Key
 
 from downside._random import stream
 from downside.agents.algorithm import AbstractActorAlgorithm, AbstractDialAlgorithm
+from downside.agents.dial_table import (
+    HIGHEST_RANK,
+    DialTable,
+    Position,
+    interpolate,
+    objective_of,
+)
 from downside.agents.settings import PathwiseSettings, Settings
 from downside.envs import AbstractMemoryInput, Memory, ReturnInput
 from downside.envs.memory import append
-from downside.risk import AbstractSpectralRisk, CVaRMixture, Dial, Utility
+from downside.risk import AbstractSpectralRisk, Dial, Utility
 
-_LEVELS, _SHARES = 9, 6
-"""Nodes of the table of targets."""
-_CVAR_SHARE = 0.3
-"""Share of training episodes whose measure is a CVaR alone."""
 _OFF_CURVE = 0.5
 """Share of training episodes whose target is not that of a measure but near it."""
 _NOISE = 0.5
 """How near, in standard deviations of the returns."""
-_SLOPE_POWER = 0.5
-"""Episodes weigh as the steep slope of their measure to this power. With 0 cautious measures, whose
-gradient is that of few episodes, are drowned; with 1 their noise drowns the others."""
 _TARGET_RATE = 0.5
 """How far targets move towards the quantiles at an outer step."""
-_HIGHEST_RANK = 0.995
-"""The quantile of a level above this is that of this one."""
-
-
-class Position(eqx.Module):
-    """Where the dial stands in an episode, or in each of several."""
-
-    target: Float[Array, "*n"]
-    """b: where the utility bends."""
-    ratio: Float[Array, "*n"]
-    """κ: its slope above the bend, as a share of the slope below."""
-    weight: Float[Array, "*n"]
-    """Of the episode in training."""
 
 
 class DialVariable(eqx.Module):
@@ -90,11 +77,11 @@ class DialSRM(AbstractActorAlgorithm, AbstractDialAlgorithm):
                 "`see_memory` must be True for a dial, got False: its actor sees how far the "
                 "accumulated reward is from the target. Leave it out."
             )
-        return cls(_objective(risk), settings.gamma, family)
+        return cls(objective_of(risk), settings.gamma, family)
 
     def at(self, risk: AbstractSpectralRisk) -> "DialSRM":
         """The algorithm, standing at another measure of the family."""
-        return type(self)(_objective(risk), self.gamma, self.family)
+        return type(self)(objective_of(risk), self.gamma, self.family)
 
     # --- memory -------------------------------------------------------------------------------
 
@@ -122,16 +109,11 @@ class DialSRM(AbstractActorAlgorithm, AbstractDialAlgorithm):
         """A measure for each pair of mirrored episodes, spread evenly over the family, with the
         target of its policy or one near it."""
         half = (count + 1) // 2
-        first, second = jax.random.uniform(stream(key, "measures"), (2,))
-        place = (jnp.arange(half) + first) / half
-        turn = (jnp.arange(half) * 0.6180339887 + second) % 1.0
-        shares = jnp.maximum(turn - _CVAR_SHARE, 0.0) / (1.0 - _CVAR_SHARE)
-        levels = self._level(place)
-        target = _interpolate(outer.targets, place, shares)
-        spread = _interpolate(outer.spreads, place, shares)
+        drawn = self._table.spread_evenly(stream(key, "measures"), half)
+        target, spread = (interpolate(table, drawn) for table in (outer.targets, outer.spreads))
         noise = _NOISE * jax.random.normal(stream(key, "targets"), (half,))
         off = jax.random.bernoulli(stream(key, "off"), _OFF_CURVE, (half,))
-        drawn = _position(levels, shares, target + jnp.where(off, noise * spread, 0.0))
+        drawn = self._table.position(drawn, target + jnp.where(off, noise * spread, 0.0))
         weight = drawn.weight / drawn.weight.mean()
         drawn = Position(drawn.target, drawn.ratio, weight)
         return jax.tree.map(lambda leaf: jnp.concatenate([leaf, leaf])[:count], drawn)
@@ -154,24 +136,24 @@ class DialSRM(AbstractActorAlgorithm, AbstractDialAlgorithm):
 
     def initial_outer(self, returns: Float[Array, " n"]) -> DialVariable:
         """The targets at the quantiles of the `returns`."""
-        levels, _ = self._nodes()
+        levels, _ = self._table.nodes()
         targets = _quantile(jnp.sort(returns)[None, None], levels)
         return self._standing(targets, jnp.full_like(targets, returns.std()))
 
     def measuring_positions(self, outer: DialVariable, count: int) -> Position:
         """Each node of the table, for an equal share of the episodes; the first one has what is
         left over."""
-        levels, shares = self._nodes()
-        nodes = jax.tree.map(jnp.ravel, _position(levels, shares, outer.targets))
+        nodes = self._table.position(self._table.grid(), outer.targets)
+        nodes = jax.tree.map(jnp.ravel, nodes)
         index = jnp.arange(count) // self._episodes_per_node(count)
-        index = jnp.where(index < levels.size, index, 0)
+        index = jnp.where(index < nodes.target.size, index, 0)
         return jax.tree.map(lambda leaf: leaf[index], nodes)
 
     def measured(
         self, outer: DialVariable, returns: Float[Array, " n"]
     ) -> tuple[Float[Array, ""], DialVariable]:
         """The mean value over the nodes, and the targets nearer to the quantiles."""
-        levels, shares = self._nodes()
+        levels, shares = self._table.nodes()
         each = self._episodes_per_node(returns.shape[0])
         ordered = jnp.sort(returns[: each * levels.size].reshape(*levels.shape, each), axis=-1)
         quantiles = _quantile(ordered, levels)
@@ -194,67 +176,33 @@ class DialSRM(AbstractActorAlgorithm, AbstractDialAlgorithm):
     def bracket(self, outer: DialVariable) -> tuple[float, float]:
         """The target of the present measure by the table, and the standard deviation of the returns
         of its policy."""
-        place, share = self._own_place()
-        tables = outer.targets, outer.spreads
-        target, spread = (float(_interpolate(table, place, share)) for table in tables)
+        mine = self._table.measure(self.objective)
+        target, spread = (float(interpolate(t, mine)) for t in (outer.targets, outer.spreads))
         return target, spread
 
     def standing(self, outer: DialVariable, target: Float[Array, ""] | float) -> DialVariable:
         """The outer variable with the present measure's target."""
-        level, share = self._own()
-        return DialVariable(
-            _position(level, share, jnp.asarray(target, float)), outer.targets, outer.spreads
-        )
+        return self._standing(outer.targets, outer.spreads, jnp.asarray(target, float))
 
-    def _standing(self, targets: Array, spreads: Array) -> DialVariable:
-        place, share = self._own_place()
-        level, _ = self._own()
-        position = _position(level, share, _interpolate(targets, place, share))
-        return DialVariable(position, targets, spreads)
+    def _standing(
+        self, targets: Array, spreads: Array, target: Float[Array, ""] | None = None
+    ) -> DialVariable:
+        mine = self._table.measure(self.objective)
+        target = interpolate(targets, mine) if target is None else target
+        return DialVariable(self._table.position(mine, target), targets, spreads)
 
-    def _own(self) -> tuple[Float[Array, ""], Float[Array, ""]]:
-        """Level and share of the measure where the dial stands."""
-        share = self.objective.linear
-        low, high = self.family.levels
-        middle = ((low**0.5 + high**0.5) / 2) ** 2
-        return jnp.where(share < 1.0, self.objective.levels[0], middle), share
-
-    def _own_place(self) -> tuple[Float[Array, ""], Float[Array, ""]]:
-        level, share = self._own()
-        low, high = (bound**0.5 for bound in self.family.levels)
-        return (jnp.sqrt(level) - low) / (high - low), share
-
-    def _level(self, place: Float[Array, "*n"]) -> Float[Array, "*n"]:
-        """The level at a place in [0, 1]: evenly by its root, so that low ones are dense."""
-        low, high = (bound**0.5 for bound in self.family.levels)
-        return (low + place * (high - low)) ** 2
-
-    def _nodes(self) -> tuple[Float[Array, "levels shares"], Float[Array, "levels shares"]]:
-        """Level and share of each node of the table."""
-        levels, shares = jnp.meshgrid(
-            self._level(jnp.linspace(0.0, 1.0, _LEVELS)),
-            jnp.linspace(0.0, 1.0, _SHARES),
-            indexing="ij",
-        )
-        return levels, shares
+    @property
+    def _table(self) -> DialTable:
+        return DialTable(self.family)
 
     def _episodes_per_node(self, count: int) -> int:
-        if count < _LEVELS * _SHARES:
+        nodes = self._table.grid().share.size
+        if count < nodes:
             raise ValueError(
-                f"`outer_episodes` must be at least {_LEVELS * _SHARES} for a dial, one for each "
+                f"`outer_episodes` must be at least {nodes} for a dial, one for each "
                 f"measure of its table; got {count}."
             )
-        return count // (_LEVELS * _SHARES)
-
-
-def _objective(risk: AbstractSpectralRisk) -> CVaRMixture:
-    """With one level, also for the mean: one compiled program serves all measures."""
-    return CVaRMixture.of(risk).padded(1)
-
-
-def _position(levels: Array, shares: Array, targets: Array) -> Position:
-    slope = shares + (1.0 - shares) / levels
-    return Position(targets, shares / slope, slope**_SLOPE_POWER)
+        return count // nodes
 
 
 def _quantile(
@@ -262,20 +210,6 @@ def _quantile(
 ) -> Float[Array, "levels shares"]:
     """The return that the share `levels` lies below, of returns in increasing order."""
     count = ordered.shape[-1]
-    index = jnp.floor(jnp.minimum(levels, _HIGHEST_RANK) * count).astype(jnp.int32)
+    index = jnp.floor(jnp.minimum(levels, HIGHEST_RANK) * count).astype(jnp.int32)
     ordered = jnp.broadcast_to(ordered, (*levels.shape, count))
     return jnp.take_along_axis(ordered, index[..., None], axis=-1)[..., 0]
-
-
-def _interpolate(
-    table: Float[Array, "levels shares"], place: Float[Array, "*n"], share: Float[Array, "*n"]
-) -> Float[Array, "*n"]:
-    """Between the four nodes around a point of the unit square."""
-    rows, columns = (size - 1 for size in table.shape)
-    x, y = jnp.clip(place, 0.0, 1.0) * rows, jnp.clip(share, 0.0, 1.0) * columns
-    i = jnp.clip(x.astype(jnp.int32), 0, rows - 1)
-    j = jnp.clip(y.astype(jnp.int32), 0, columns - 1)
-    u, v = x - i, y - j
-    low = (1.0 - v) * table[i, j] + v * table[i, j + 1]
-    high = (1.0 - v) * table[i + 1, j] + v * table[i + 1, j + 1]
-    return (1.0 - u) * low + u * high

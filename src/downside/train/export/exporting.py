@@ -14,7 +14,8 @@ from downside._files import atomic_write
 from downside.agents.actor import Actor, network_at
 from downside.agents.actor_critic_learner import ActorCriticLearner
 from downside.agents.algorithm import OuterVariable
-from downside.agents.dial import DialVariable, Position
+from downside.agents.dial import DialVariable
+from downside.agents.dial_table import Position
 from downside.agents.quantile_learner import QuantileLearner
 from downside.envs import Memory
 from downside.envs.memory import append_memory
