@@ -1,7 +1,9 @@
-"""The same problem through every door: mean reversion, in JAX, in NumPy and in Gymnasium.
+# pyright: reportMissingImports=false
+"""The same problem through every door: mean reversion or a hedge, in JAX, NumPy and Gymnasium.
 
     python benchmarks/doors.py --risk "cvar(0.5)" --seeds 3
     python benchmarks/doors.py --risk "cvar(0.2)" --doors simulator-qrsrm simulator-pgsrm
+    python benchmarks/doors.py --problem hedging --risk "cvar(0.2)" --seeds 3
 
 Each door has the length of run that fits into five minutes on two quiet cores; the seconds that it
 took are printed. Policies are judged in 100,000 fresh episodes of the problem in JAX where they can
@@ -13,12 +15,16 @@ import math
 import statistics
 import sys
 import time
+from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
 import numpy as np
 
 import downside as ds
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "examples"))
+from own_simulator import CallHedge
 
 OPTIMA = {"mean": 1.805, "cvar(0.5)": 0.577, "cvar(0.2)": 0.113}
 """Of the exact planner."""
@@ -91,7 +97,22 @@ class OneReversion(gym.Env):
 gym.register("OneReversion-v0", lambda **arguments: OneReversion(**arguments))
 
 
-def doors() -> dict[str, tuple[str, Any, dict[str, Any], int | None]]:
+Door = tuple[str, Any, dict[str, Any], int | None]
+
+
+def hedging() -> dict[str, Door]:
+    """The hedge of examples/own_simulator.py, whose best band has -0.887 by cvar(0.2)."""
+    any_position, positions = (ds.Simulator(CallHedge(continuous)) for continuous in (True, False))
+    once = {"gamma": 1.0}
+    return {
+        "simulator-pgsrm": ("PGSRM", any_position, {}, None),
+        "simulator-qrsrm": ("QRSRM", positions, {}, None),
+        "gymnasium-acsrm": ("ACSRM", positions.vector_env(128), once, None),
+        "gymnasium-acsrm-continuous": ("ACSRM", any_position.vector_env(128), once, None),
+    }
+
+
+def doors() -> dict[str, Door]:
     """Of each door: agent, environment, settings, steps."""
     simulator = ds.Simulator(Reversion())
     all_doors = {
@@ -113,16 +134,18 @@ def doors() -> dict[str, tuple[str, Any, dict[str, Any], int | None]]:
 
 def main() -> None:
     """Trains through each door, and prints a line for each."""
-    available = doors()
+    problems = {"reversion": doors(), "hedging": hedging()}
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--problem", choices=list(problems), default="reversion")
     parser.add_argument("--risk", default="cvar(0.5)")
     parser.add_argument("--seeds", type=int, default=1)
     parser.add_argument("--first-seed", type=int, default=0)
-    parser.add_argument("--doors", nargs="*", choices=list(available), default=list(available))
+    parser.add_argument("--doors", nargs="*", choices=list(problems["reversion"]))
     parser.add_argument("--steps", type=int, help="of each run; by default the agent's own")
     options = parser.parse_args()
+    available = problems[options.problem]
     say = lambda text: (sys.stdout.write(text + "\n"), sys.stdout.flush())  # noqa: E731
-    for name in options.doors:
+    for name in options.doors or available:
         agent_name, env, settings, steps = available[name]
         values, seconds = [], []
         for seed in range(options.first_seed, options.first_seed + options.seeds):
@@ -139,7 +162,7 @@ def main() -> None:
                 f"{agent.simulated_steps:,} simulated"
             )
         mean = statistics.mean(values)
-        optimum = OPTIMA.get(options.risk)
+        optimum = OPTIMA.get(options.risk) if options.problem == "reversion" else None
         share = f" ({100 * mean / optimum:.0f}% of the optimum)" if optimum else ""
         say(f"| {name} | {options.risk} | {mean:.3f}{share} | {statistics.mean(seconds):.0f} s |")
 

@@ -65,8 +65,8 @@ class LivedBatch(NamedTuple):
     over: Bool[Array, "T n"]
     is_step: Bool[Array, "T n"]
     """False where an environment did nothing but reset."""
-    key: Key[Array, ""]
-    """Of the order in which gradient steps take them."""
+    order: Int[Array, "u b"]
+    """Which of the T n transitions each gradient step takes."""
 
 
 class UpdateMetrics(NamedTuple):
@@ -270,7 +270,7 @@ class ActorCriticLearner(AbstractLearner):
         log_anneal = self.log_anneal(state.iterations / self.iterations)
         count = batch.over.size
         rows: LivedBatch = jax.tree.map(
-            lambda array: array.reshape(count, *array.shape[2:]) if array.ndim else array, batch
+            lambda array: array.reshape(count, *array.shape[2:]), batch._replace(order=batch.over)
         )
         see = jax.vmap(lambda x, m: self.algorithm.network_input(x, m, outer))
         inputs, next_inputs = (
@@ -360,9 +360,8 @@ class ActorCriticLearner(AbstractLearner):
             parts = tuple(eqx.apply_updates(p, c) for p, c in zip(parts, changes, strict=True))
             return (parts, moments), metrics
 
-        order = self._order(batch.key, count)
         first = (learned_weights(networks), state.optimiser)
-        (parts, moments), metrics = jax.lax.scan(step, first, order)
+        (parts, moments), metrics = jax.lax.scan(step, first, batch.order)
         networks = with_learned(networks, parts)
         # --- normalisation of the inputs, by all so far
         networks, input_count = normalised(networks, inputs, weights * ~first_time, input_count)
@@ -379,12 +378,3 @@ class ActorCriticLearner(AbstractLearner):
             actor_loss.mean(), critic_loss.mean(), divergence[-1], explained, common_noise
         )
         return ActorCriticState(networks, twin, moments, iterations, input_count), metrics
-
-    def _order(self, key: Key[Array, ""], count: int) -> Int[Array, "u b"]:
-        """Which rows each gradient step takes: in each epoch all of them, in another order."""
-        epochs = self.settings.epochs
-        minibatches = self.updates_per_iteration // epochs
-        size = count // minibatches
-        keys = jax.random.split(key, epochs)
-        orders = jax.vmap(lambda key: jax.random.permutation(key, count))(keys)
-        return orders[:, : minibatches * size].reshape(epochs * minibatches, size)

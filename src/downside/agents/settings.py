@@ -322,8 +322,9 @@ class OnPolicySettings(Settings):
     together with `n_steps`, so that a part is whole episodes; 1: episodes go on from one iteration
     to the next."""
     adapt: bool = switch(True)
-    """Defaults follow from a few episodes of random play: where all episodes are short, each seed
-    is played several times (`agent.adapted`). What is given stays as it is."""
+    """Defaults follow from a few episodes of random play (`agent.adapted`): where all episodes are
+    short, each seed is played several times; where they are long, there are no `step_inputs`. What
+    is given stays as it is."""
     epochs: int = whole(6, 1)
     """How often the networks see each transition of an iteration."""
     batch_size: int = whole(0, 0)

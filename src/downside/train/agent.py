@@ -162,13 +162,15 @@ class Agent(AbstractActingAgent):
             return
         assert isinstance(backend, AbstractGymBackend)
         warm_up = backend.warm_up(settings, jax.random.key(self.seed))
-        if not warm_up.is_short:
+        driver.uncounted += warm_up.steps
+        if not (warm_up.is_short or (warm_up.is_long and backend.adapts_to_long_episodes)):
             return
         self.settings, fresh = make_backend(self, *self._given, warm_up, total_timesteps)
         self.adapted = changed(settings, self.settings)
         self._adaptation = sentence(warm_up, self.adapted) if self.adapted else None
         backend.adapter.close()
         self._driver = self._make_driver(fresh)
+        self._driver.uncounted = driver.uncounted
 
     # --- learning -----------------------------------------------------------------------------
 

@@ -20,6 +20,7 @@ from downside.agents import (
 )
 from downside.envs.gymnasium.sb3_vector_env import from_sb3
 from downside.train.backends.gymnasium.adapting import (
+    LONG_ON_POLICY,
     WarmUp,
     on_policy_defaults,
     short_defaults,
@@ -167,6 +168,8 @@ def resolve(
         fixed["num_envs"] = num_envs
     defaults = _defaults(algorithm, kind, preset, {**changes, **fixed}, is_module)
     given = translate(sampled_schedule(changes), {**_counts(kind, defaults), **fixed})
+    if warm_up is not None and warm_up.is_long and kind is OnPolicySettings and not is_module:
+        defaults = {**defaults, **LONG_ON_POLICY}
     if warm_up is not None and warm_up.is_short and not given.get("cnn"):
         stays = {**given, **fixed}
         if kind is OnPolicySettings:

@@ -142,8 +142,8 @@ class Driver:
         self.history: list[dict[str, Any]] = []
         self.fitted = 0
         """How much of the return distribution of the final policy was learned."""
-        self._uncounted = 0
-        """Steps that were simulated for the start, until the first chunk is done."""
+        self.uncounted = 0
+        """Steps that were simulated, or played at random, before the first chunk is done."""
 
     def plan(self, timesteps: int) -> Any:
         """Plans the run from here to so many steps further on."""
@@ -182,7 +182,8 @@ class Driver:
         spec = self.planned()
         if self.state is None:
             key = jax.random.key(self.seed)
-            self.state, self._uncounted = self.backend.init(spec, self.algorithm, key)
+            self.state, simulated = self.backend.init(spec, self.algorithm, key)
+            self.uncounted += simulated
         else:
             self.backend.resume(spec, self.state, self.num_timesteps)
         clock = Clock(self.history)
@@ -195,8 +196,8 @@ class Driver:
                     "one outer step earlier. Try a lower `learning_rate`, or look for rewards that "
                     "are huge."
                 )
-            record["simulated_steps"] += self._uncounted
-            self.state, self._uncounted = state, 0
+            record["simulated_steps"] += self.uncounted
+            self.state, self.uncounted = state, 0
             self.history.append(clock.completed(record, self.algorithm, state.outer))
             yield self.num_timesteps, spec.chunks * spec.timesteps_per_chunk
 

@@ -1,5 +1,6 @@
 """Where episodes are short, AC-SRM plays each seed several times."""
 
+import dataclasses
 from typing import Any
 
 import gymnasium as gym
@@ -104,7 +105,9 @@ def test_defaults_are_whole_episodes_of_at_least_two_thousand_steps():
     # After each but the last episode of a part there is a step that does nothing but reset.
     resets = TEN_STEPS._replace(resets=True)
     assert on_policy(num_envs=32, warm_up=resets).n_steps == 4 * (2 * 11 - 1)
-    assert on_policy(warm_up=TEN_STEPS._replace(longest=100)) == on_policy(warm_up=None)
+    long = dataclasses.replace(on_policy(warm_up=None), step_inputs=0)
+    assert on_policy(warm_up=TEN_STEPS._replace(longest=100)) == long
+    assert on_policy(warm_up=TEN_STEPS._replace(longest=100), step_inputs=8).step_inputs == 8
     slow = on_policy(warm_up=TEN_STEPS._replace(seconds=0.01))
     assert (slow.num_envs, slow.total_timesteps) == (32, 1_000_000)
 

@@ -39,6 +39,8 @@ class WarmUp(NamedTuple):
     """Time of one step of one environment."""
     resets: bool = False
     """Whether a step that does nothing but reset follows each episode."""
+    steps: int = 0
+    """Environment steps that were played for this alone."""
 
     @property
     def rows(self) -> int:
@@ -49,6 +51,11 @@ class WarmUp(NamedTuple):
     def is_short(self) -> bool:
         """Whether episodes are short whatever the agent does."""
         return self.episodes >= PROBED and self.longest <= LONGEST and self.share >= _SHARE
+
+    @property
+    def is_long(self) -> bool:
+        """Whether an episode was longer than short ones are."""
+        return self.longest > LONGEST
 
     @property
     def is_slow(self) -> bool:
@@ -171,6 +178,11 @@ def on_policy_defaults(warm_up: WarmUp, given: Mapping[str, Any], num_envs: int)
     return {**defaults, "episodes_per_seed": repeats, "n_steps": repeats * part}
 
 
+LONG_ON_POLICY: Mapping[str, Any] = {"step_inputs": 0}
+"""Where AC-SRM's defaults differ if episodes are long: they would have no marks in any case, and
+networks without inputs for them are quicker."""
+
+
 def changed(before: Settings, after: Settings) -> dict[str, tuple[Any, Any]]:
     """The settings that differ, each with its value before and after."""
     pairs = {name: (getattr(before, name), getattr(after, name)) for name in vars(after)}
@@ -180,4 +192,5 @@ def changed(before: Settings, after: Settings) -> dict[str, tuple[Any, Any]]:
 def sentence(warm_up: WarmUp, changes: Mapping[str, tuple[Any, Any]]) -> str:
     """What was adapted and why, in one line."""
     listed = ", ".join(f"{name}={after}" for name, (_, after) in changes.items())
-    return f"Defaults for short episodes ({warm_up}): {listed}."
+    kind = "long" if warm_up.is_long else "short"
+    return f"Defaults for {kind} episodes ({warm_up}): {listed}."

@@ -25,6 +25,8 @@ class AbstractGymBackend(abc.ABC):
     """Plays in one Gymnasium environment. How it trains there is in subclasses."""
 
     settings_class: ClassVar[type[Settings]]
+    adapts_to_long_episodes: ClassVar[bool] = False
+    """Whether defaults also follow from episodes that are not short."""
     jax_env: AbstractJaxEnv | None = None
     default_episodes = 1_000
 

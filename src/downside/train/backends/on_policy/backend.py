@@ -1,5 +1,6 @@
 """AC-SRM in any Gymnasium environment: whole iterations of lived steps, then compiled updates."""
 
+import dataclasses
 import math
 from collections.abc import Mapping
 from typing import Any
@@ -29,13 +30,11 @@ from downside.envs import (
 )
 from downside.envs.gymnasium.rollout import VectorRollout
 from downside.envs.gymnasium.vector_adapter import VectorEnvAdapter
-from downside.envs.memory_env import initial_memory
 from downside.train.backends.gymnasium.adapting import WarmUp
 from downside.train.backends.gymnasium.base import AbstractGymBackend
 from downside.train.backends.gymnasium.program import greedy_actions
 from downside.train.backends.gymnasium.state import Streams, episode_seed
 from downside.train.backends.jax.backend import greedy_returns
-from downside.train.backends.jax.program import strong
 from downside.train.backends.on_policy import fit as on_policy_fit
 from downside.train.backends.on_policy.program import (
     RECENT,
@@ -45,12 +44,15 @@ from downside.train.backends.on_policy.program import (
     OnPolicySpec,
     OnPolicyState,
     add_episodes,
+    fresh,
     improve,
     in_32_bits,
     increments,
     last_episodes,
     next_outer,
+    order_of,
     table_of,
+    valued,
 )
 from downside.train.backends.on_policy.warm_up import play_at_random
 from downside.train.backends.state import BestPolicy
@@ -67,6 +69,7 @@ class OnPolicyBackend(AbstractGymBackend):
     """Learns from whole iterations of lived steps."""
 
     settings_class = OnPolicySettings
+    adapts_to_long_episodes = True
 
     def __init__(self, adapter: VectorEnvAdapter, jax_env: AbstractJaxEnv | None = None):
         super().__init__(adapter)
@@ -123,13 +126,8 @@ class OnPolicyBackend(AbstractGymBackend):
     def _first_state(
         self, spec: OnPolicySpec, algorithm: AbstractAlgorithm, key: Key[Array, ""]
     ) -> OnPolicyState:
-        outer = algorithm.initial_outer(jnp.array([-1.0, 1.0]))
-        inputs = jax.eval_shape(
-            lambda x: algorithm.network_input(x, initial_memory(), outer),
-            jax.ShapeDtypeStruct((self.adapter.observation_size,), jnp.float32),
-        )
-        learner = spec.learner(algorithm).init(stream(key, "networks"), inputs.shape[0])
-        learner, outer = jax.tree.map(strong, (learner, outer))
+        assert isinstance(algorithm, LivedSRM)
+        learner, outer = fresh(spec, algorithm, self.adapter.observation_size, key)
         return OnPolicyState(
             learner=learner,
             outer=outer,
@@ -165,7 +163,7 @@ class OnPolicyBackend(AbstractGymBackend):
             "simulated_steps": 0,
             "updates": float(iterations * spec.updates_per_iteration),
             **logged,
-            "value": float(algorithm.objective.value(table_of(returns))),
+            "value": float(valued(algorithm.objective, table_of(returns))[0]),
             "best": float(state.best.value),
             "mean": float(returns.mean()),
             "spread": float(returns.std()),
@@ -186,12 +184,14 @@ class OnPolicyBackend(AbstractGymBackend):
             state = self._moved(spec, algorithm, state, 0.0, rate=1.0)
             longest = state.episodes[:, 2].max() if int(state.ended) else math.inf
             short = jnp.asarray(longest <= spec.settings.step_inputs, jnp.float32)
-            state = eqx.tree_at(lambda s: s.outer.short, state, short)
+            outer = dataclasses.replace(state.outer, short=short)
+            state = dataclasses.replace(state, outer=outer)
         steps["increments"] = increments(state.outer, steps)
-        batch = LivedBatch(**in_32_bits(steps), key=stream(state.key, "order", iteration))
+        order = order_of(spec, Streams(state.key).generator("order", iteration))
+        batch = LivedBatch(**in_32_bits(steps), order=order)  # pyright: ignore[reportArgumentType]
         learner, metrics = improve(spec, algorithm, state.learner, state.outer, batch)
         judged = self._judge(spec, algorithm, state, learner, iteration + 1)
-        state = eqx.tree_at(lambda s: (s.learner, s.best), state, (learner, judged))
+        state = dataclasses.replace(state, learner=learner, best=judged)
         return self._moved(spec, algorithm, state, (iteration + 1) / spec.iterations), metrics
 
     def _collect(
@@ -259,10 +259,8 @@ class OnPolicyBackend(AbstractGymBackend):
             jnp.asarray(spec.settings.outer_rate if rate is None else rate, jnp.float32),
         )
         risk = progress > spec.settings.risk_neutral_fraction
-        return eqx.tree_at(
-            lambda s: (s.outer, s.spread, s.has_outer),
-            state,
-            (outer, outer.spread, jnp.asarray(risk)),
+        return dataclasses.replace(
+            state, outer=outer, spread=outer.spread, has_outer=jnp.asarray(risk)
         )
 
     def _judge(
@@ -274,13 +272,14 @@ class OnPolicyBackend(AbstractGymBackend):
         candidate = BestPolicy(learner.average, state.outer, jnp.asarray(-jnp.inf))
         if progress <= _JUDGED or not len(returns):
             return candidate
-        table = table_of(returns)
-        value = algorithm.objective.value(table)
-        error = algorithm.objective.standard_error(table) * (TABLE / len(returns)) ** 0.5
-        if spec.settings.keep_best and value < best.value - _CLEARLY * error:
-            return best
-        bar = jnp.maximum(value, best.value) if spec.settings.keep_best else value
-        return eqx.tree_at(lambda b: b.value, candidate, bar)
+        value, error = map(float, valued(algorithm.objective, table_of(returns)))
+        # Episodes of one seed share their market: at worst they count as one.
+        error *= (TABLE * spec.settings.episodes_per_seed / len(returns)) ** 0.5
+        if spec.settings.keep_best:
+            if value < best.value - _CLEARLY * error:
+                return best
+            value = max(value, float(best.value))
+        return dataclasses.replace(candidate, value=jnp.asarray(value, jnp.float32))
 
     # --- around a run -------------------------------------------------------------------------
 
@@ -327,9 +326,9 @@ class OnPolicyBackend(AbstractGymBackend):
         self, spec: OnPolicySpec, algorithm: AbstractAlgorithm, state: OnPolicyState
     ) -> OnPolicyState:
         """Steps and schedules from 0 again; what was learned stays."""
-        fresh = spec.learner(algorithm).restart(state.learner.networks)
-        fresh = eqx.tree_at(lambda s: s.input_count, fresh, state.learner.input_count)
-        return eqx.tree_at(lambda s: (s.learner, s.key), state, (fresh, stream(state.key, "again")))
+        restarted = spec.learner(algorithm).restart(state.learner.networks)
+        restarted = eqx.tree_at(lambda s: s.input_count, restarted, state.learner.input_count)
+        return dataclasses.replace(state, learner=restarted, key=stream(state.key, "again"))
 
     def move_here(self, before: "OnPolicyBackend", state: OnPolicyState) -> OnPolicyState:
         """A run that another backend of the same kind had. What policies were worth in the

@@ -10,8 +10,9 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Float, Int, Key
 
+from downside._random import stream
 from downside.agents.acsrm import LivedSRM, LivedUtility
 from downside.agents.actor_critic_learner import (
     ActorCriticLearner,
@@ -24,7 +25,10 @@ from downside.agents.networks import MakeTrunk
 from downside.agents.policy_head import PolicyHead
 from downside.agents.settings import OnPolicySettings
 from downside.envs import AbstractJaxEnv, Memory
+from downside.envs.memory_env import initial_memory
+from downside.risk.mixture import CVaRMixture
 from downside.train.backends.gymnasium.program import ArrayStructure, flat_arrays
+from downside.train.backends.jax.program import strong
 from downside.train.backends.state import CommonState
 
 WINDOW = 4096
@@ -156,11 +160,8 @@ def add_episodes(state: OnPolicyState, rows: Float[np.ndarray, "k 3"]) -> OnPoli
     """With the episodes of one more iteration."""
     episodes = np.concatenate([state.episodes, rows])[-WINDOW:]
     recent = np.append(state.recent, len(rows))[-RECENT:]
-    return eqx.tree_at(
-        lambda s: (s.episodes, s.ended, s.recent),
-        state,
-        (episodes, np.asarray(state.ended + len(rows)), recent),
-    )
+    ended = np.asarray(state.ended + len(rows))
+    return dataclasses.replace(state, episodes=episodes, ended=ended, recent=recent)
 
 
 def table_of(returns: Float[np.ndarray, " n"]) -> Float[Array, " m"]:
@@ -175,6 +176,17 @@ def increments(outer: LivedUtility, steps: Mapping[str, Any]) -> Float[np.ndarra
     memory, after = steps["memory"], steps["next_memory"]
     discount = np.maximum(memory.discount_so_far, _LEAST_DISCOUNT)
     return (h(after.accumulated) - h(memory.accumulated)) / discount
+
+
+def order_of(spec: OnPolicySpec, generator: np.random.Generator) -> Int[np.ndarray, "u b"]:
+    """Which transitions each gradient step takes: in each epoch all of them, in another order.
+
+    Drawn by NumPy: sorting within a compiled program takes long to compile.
+    """
+    count, epochs = spec.transitions, spec.settings.epochs
+    updates = spec.updates_per_iteration // epochs
+    orders = [generator.permutation(count)[: count // updates * updates] for _ in range(epochs)]
+    return np.stack(orders).reshape(epochs * updates, -1).astype(np.int32)
 
 
 def in_32_bits(steps: Mapping[str, Any]) -> dict[str, Any]:
@@ -220,6 +232,21 @@ def _compiled_exploration(structure: ArrayStructure) -> Any:
 
 
 @eqx.filter_jit
+def fresh(
+    spec: OnPolicySpec, algorithm: LivedSRM, observation_size: int, key: Key[Array, ""]
+) -> tuple[ActorCriticState, LivedUtility]:
+    """Networks that have learned nothing, and the first h. Compiled, since it is many small steps
+    that would be compiled one by one."""
+    outer = algorithm.initial_outer(jnp.array([-1.0, 1.0]))
+    inputs = jax.eval_shape(
+        lambda x: algorithm.network_input(x, initial_memory(), outer),
+        jax.ShapeDtypeStruct((observation_size,), jnp.float32),
+    )
+    learner = spec.learner(algorithm).init(stream(key, "networks"), inputs.shape[0])
+    return jax.tree.map(strong, (learner, outer))
+
+
+@eqx.filter_jit
 def improve(
     spec: OnPolicySpec,
     algorithm: LivedSRM,
@@ -241,3 +268,11 @@ def next_outer(
 ) -> LivedUtility:
     """H a share `rate` of the way to that of the last episodes."""
     return algorithm.moved(outer, algorithm.lived(returns, mean_share), rate)
+
+
+@eqx.filter_jit
+def valued(
+    objective: CVaRMixture, returns: Float[Array, " n"]
+) -> tuple[Float[Array, ""], Float[Array, ""]]:
+    """The risk value of these returns, and its standard error."""
+    return objective.value(returns), objective.standard_error(returns)

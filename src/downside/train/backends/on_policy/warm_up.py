@@ -39,4 +39,5 @@ def play_at_random(
         terminated=terminated >= len(lengths),
         seconds=(time.perf_counter() - begin) / (max(steps - 1, 1) * count),
         resets=rollout.env.mode is AutoresetMode.NEXT_STEP,
+        steps=steps * count,
     )
