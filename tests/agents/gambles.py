@@ -5,7 +5,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from downside.envs import AbstractJaxEnv, StepResult
+from downside.envs import AbstractJaxEnv, StepResult, Tabular
 
 
 class Stake(AbstractJaxEnv):
@@ -191,3 +191,18 @@ class Wait(AbstractJaxEnv):
 
     def observe(self, state):
         return jnp.stack(state).astype(jnp.float32)
+
+
+def second_gamble():
+    """Two steps. The first pays 3 or -3 whatever is done; in the second action 1 pays 5 or -3.
+
+    By its mean of 1 the gamble is worth taking; whether it is by another measure depends on what
+    the first step has paid.
+    """
+    coin = [0.5, 0.5]
+    return Tabular(
+        [[coin, coin], [coin, coin], [coin, coin]],
+        [[[3.0, -3.0], [3.0, -3.0]], *[[[0.0, 0.0], [5.0, -3.0]]] * 2],
+        next_states=[[[1, 2], [1, 2]], [[1, 1], [1, 1]], [[2, 2], [2, 2]]],
+        horizon=2,
+    )

@@ -87,9 +87,12 @@ def test_training_goes_on_to_the_same_dial(tmp_path):
 @pytest.mark.parametrize(
     "env", [MeanReversion(periods=3, continuous=True), Wait()], ids=["box", "unordered"]
 )
-def test_actions_may_be_continuous_or_unordered(env):
+def test_actions_may_be_continuous_or_unordered(env, tmp_path):
     dial = ds.PGSRM(env, risk="dial", **TINY).learn()
-    assert np.isfinite(dial.at("cvar(0.2)").simulate_returns(50, seed=0)).all()
+    returns = dial.at("cvar(0.2)").simulate_returns(50, seed=0)
+    assert np.isfinite(returns).all()
+    loaded = ds.load(dial.save(tmp_path / "dial"), env)
+    np.testing.assert_array_equal(loaded.at("cvar(0.2)").simulate_returns(50, seed=0), returns)
 
 
 def test_the_memory_of_an_episode_goes_on_when_the_dial_is_turned(dial):

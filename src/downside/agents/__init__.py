@@ -11,6 +11,7 @@ from downside.agents.algorithm import (
     CandidateReturns,
     OuterVariable,
 )
+from downside.agents.choice_dial import ChoiceDial
 from downside.agents.dial import DialSRM
 from downside.agents.learner import AbstractLearner
 from downside.agents.memoryless import AbstractMemoryless
@@ -45,6 +46,7 @@ __all__ = [
     "ActorSRM",
     "BranchedTransition",
     "CandidateReturns",
+    "ChoiceDial",
     "DialSRM",
     "GymnasiumSettings",
     "ICVaR",

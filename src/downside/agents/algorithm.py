@@ -9,6 +9,7 @@ outer step updates.
 | QR-SRM | (s, c), with s' = s + c r, c' = γ c | E[h(s + c G)] | h from the return at the start |
 | PG-SRM | (s, c) | none: an actor decides | h from the returns of each batch |
 | PG-SRM with a dial | (s - b, c) and κ | none: an actor decides | targets b of the family |
+| the same, unordered actions | (s - b, c) and κ | E[u(s + c G - b)] | the range of b |
 | AC-SRM | (s, c) | none: an actor decides | h from the returns of the last episodes |
 | dial | (s, c), seen as s - b and κ | none: an actor decides | a table of b over all measures |
 
@@ -26,7 +27,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, Key
 
 from downside.agents.settings import Settings
-from downside.envs import AbstractMemoryInput, Memory
+from downside.envs import AbstractJaxEnv, AbstractMemoryInput, Memory
 from downside.envs.memory import append_memory
 from downside.ops import greedy
 from downside.risk import AbstractSpectralRisk, CVaRMixture, Dial
@@ -225,6 +226,12 @@ class AbstractActorAlgorithm(AbstractAlgorithm):
     ) -> Float[Array, "n *A"]:
         """The utility of each of some `returns`, where the policy itself has the returns `main`."""
 
+    @property
+    def policies_measured(self) -> int:
+        """How many policies are measured at an outer step, each in an equal share of the episodes;
+        where actions are unordered, under the same noise."""
+        return 1
+
     @abc.abstractmethod
     def measuring_positions(self, outer: OuterVariable, count: int) -> Any:
         """Of each episode of the outer step, stacked."""
@@ -246,6 +253,12 @@ class AbstractDialAlgorithm(AbstractAlgorithm):
     ) -> "AbstractDialAlgorithm":
         """The algorithm of a family, standing at one of its measures."""
 
+    @classmethod
+    def fitting(cls, env: AbstractJaxEnv) -> "type[AbstractDialAlgorithm]":
+        """The algorithm for an environment written in JAX."""
+        del env
+        return cls
+
     @abc.abstractmethod
     def at(self, risk: AbstractSpectralRisk) -> "AbstractDialAlgorithm":
         """The algorithm, standing at another measure of the family."""
@@ -254,6 +267,11 @@ class AbstractDialAlgorithm(AbstractAlgorithm):
     def bracket(self, outer: OuterVariable) -> tuple[float, float]:
         """About where the target b of the present measure is, and the standard deviation of the
         returns there."""
+
+    def first_targets(self, outer: OuterVariable) -> list[float]:
+        """Where the search for b begins, if not in the middle of the `bracket`."""
+        del outer
+        return []
 
     @abc.abstractmethod
     def standing(self, outer: OuterVariable, target: Float[Array, ""] | float) -> OuterVariable:

@@ -59,8 +59,9 @@ def input_statistics(
 def simulate_choices(
     learner: "PathwiseLearner", actor: Actor, key: Key[Array, ""], positions: Any, count: int
 ) -> Episodes:
-    """Episodes of the policy."""
-    return _main_episodes(learner, actor, key, positions, count, explore=False)[0]
+    """Episodes of the policy; those of several policies share their noise."""
+    blocks = learner.algorithm.policies_measured
+    return main_episodes(learner, actor, key, positions, count, explore=False, blocks=blocks)[0]
 
 
 def branched_loss(
@@ -79,7 +80,7 @@ def branched_loss(
     horizon, groups = learner.horizon, min(learner.horizon, _TIMES)
     size = max(2, learner.settings.batch_size // groups)
     positions = learner.algorithm.positions(key, groups * size, outer)
-    episodes, states, memory, running = _main_episodes(
+    episodes, states, memory, running = main_episodes(
         learner, frozen, key, positions, groups * size, explore=True
     )
     # One time for each group of episodes, spread over the horizon.
@@ -96,18 +97,18 @@ def branched_loss(
     utilities = jnp.where(neutral, returns, utilities) / unit
     masks = jax.vmap(learner.problem.action_mask)(states)
     outputs = _outputs(learner, actor, states, memory, positions, times, groups)
-    error = _advantages(outputs, masks) - _advantages(utilities, masks)
+    error = advantages(outputs, masks) - advantages(utilities, masks)
     return (share * (error**2).sum(axis=-1)).sum(), episodes
 
 
-def _advantages(values: Float[Array, "n A"], masks: Bool[Array, "n A"]) -> Float[Array, "n A"]:
+def advantages(values: Float[Array, "n A"], masks: Bool[Array, "n A"]) -> Float[Array, "n A"]:
     """Of legal actions, their values less the mean; 0 elsewhere."""
     legal = jnp.where(masks, values, 0.0)
     mean = legal.sum(axis=1, keepdims=True) / jnp.maximum(masks.sum(axis=1, keepdims=True), 1)
     return jnp.where(masks, values - mean, 0.0)
 
 
-def _main_episodes(
+def main_episodes(
     learner: "PathwiseLearner",
     actor: Actor,
     key: Key[Array, ""],
@@ -115,24 +116,28 @@ def _main_episodes(
     count: int,
     *,
     explore: bool,
+    blocks: int = 1,
 ) -> tuple[Episodes, Any, Memory, Bool[Array, "T n"]]:
     """Whole episodes, and the states, memories and running episodes at each time; every second one
-    explores if `explore`."""
-    env = learner.env
+    explores if `explore`. In `blocks` of equal size that share their noise."""
+    env, each = learner.env, max(1, count // blocks)
     explores = jnp.arange(count) % 2 == 1
-    starts = jax.vmap(env.initial_state)(jax.random.split(stream(key, "start"), count))
+    starts = jax.vmap(env.initial_state)(jax.random.split(stream(key, "start"), each))
+    block = jnp.arange(count) % each
+    starts = jax.tree.map(lambda leaf: leaf[block], starts)
 
     def act(states: Any, memory: Memory, time: Int[Array, ""]) -> tuple[Array, Any]:
         inputs = _inputs(learner, states, memory, positions)
         outputs = jax.vmap(lambda row: actor.at_step(row, time))(inputs)
-        actions = _choose(learner, states, outputs)
+        actions = best_choice(learner, states, outputs)
         if not explore:
             return actions, (inputs, states, memory)
         waiting = _explore(learner, states, outputs, noise(time), stream(key, "explore", time))
         return jnp.where(explores, waiting, actions), (inputs, states, memory)
 
     def noise(time: Int[Array, ""]) -> Any:
-        return mirrored_noises(env, stream(key, "time", time), count)
+        noises = mirrored_noises(env, stream(key, "time", time), each)
+        return jax.tree.map(lambda leaf: leaf[block], noises)
 
     final, (inputs, states, memory), running = unroll(
         env,
@@ -167,7 +172,7 @@ def _branches(
 
     def act(now: Any, memory: Memory, later: Int[Array, ""]) -> tuple[Array, None]:
         outputs = _outputs(learner, actor, now, memory, repeated, repeat(times) + later, groups)
-        return jnp.where(later == 0, first, _choose(learner, now, outputs)), None
+        return jnp.where(later == 0, first, best_choice(learner, now, outputs)), None
 
     final, _, _ = unroll(
         env,
@@ -233,7 +238,7 @@ def _explore(
     return jax.vmap(greedy)(jnp.where(is_random[:, None], chance, outputs), masks)
 
 
-def _choose(
+def best_choice(
     learner: "PathwiseLearner", states: Any, outputs: Float[Array, "n A"]
 ) -> Int[Array, " n"]:
     """The legal action with the highest output."""

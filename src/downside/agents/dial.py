@@ -16,7 +16,9 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Key
 
 from downside._random import stream
+from downside.agents.actor import ActionHead
 from downside.agents.algorithm import AbstractActorAlgorithm, AbstractDialAlgorithm
+from downside.agents.choice_dial import ChoiceDial
 from downside.agents.dial_table import (
     HIGHEST_RANK,
     DialTable,
@@ -25,7 +27,7 @@ from downside.agents.dial_table import (
     objective_of,
 )
 from downside.agents.settings import PathwiseSettings, Settings
-from downside.envs import AbstractMemoryInput, Memory, ReturnInput
+from downside.envs import AbstractJaxEnv, AbstractMemoryInput, Memory, ReturnInput
 from downside.envs.memory import append
 from downside.risk import AbstractSpectralRisk, Dial, Utility
 
@@ -78,6 +80,11 @@ class DialSRM(AbstractActorAlgorithm, AbstractDialAlgorithm):
                 "accumulated reward is from the target. Leave it out."
             )
         return cls(objective_of(risk), settings.gamma, family)
+
+    @classmethod
+    def fitting(cls, env: AbstractJaxEnv) -> type[AbstractDialAlgorithm]:
+        """Itself where there is a gradient to follow."""
+        return ChoiceDial if ActionHead.of(env)[0].low is None else cls
 
     def at(self, risk: AbstractSpectralRisk) -> "DialSRM":
         """The algorithm, standing at another measure of the family."""

@@ -12,7 +12,9 @@ from jaxtyping import Array, Bool, Float, Int, Key
 from downside._random import stream
 from downside.agents.actor import ActionHead, Actor, Clock
 from downside.agents.algorithm import AbstractActorAlgorithm, OuterVariable
+from downside.agents.backward import backward_loss
 from downside.agents.branching import Episodes, branched_loss, input_statistics, simulate_choices
+from downside.agents.choice_dial import ChoiceDial
 from downside.agents.learner import AbstractLearner, Normalisation
 from downside.agents.networks import MakeTrunk
 from downside.agents.optimisers import make_optimiser
@@ -291,6 +293,9 @@ class PathwiseLearner(AbstractLearner):
             return share * outer(returns) + (1.0 - share) * returns
 
         def loss(actor: Actor, key: Key[Array, ""]) -> tuple[Array, tuple[Episodes, Any]]:
+            if isinstance(self.algorithm, ChoiceDial):
+                value, episodes = backward_loss(self, actor, key, outer)
+                return value, (episodes, None)
             if self.head.low is None:
                 value, episodes = branched_loss(self, actor, key, neutral, unit, outer)
                 return value, (episodes, None)

@@ -257,7 +257,8 @@ def random_episodes(
 AugmentedPolicy = Callable[[Any, Float[Array, ""], Float[Array, ""]], Any]
 """(state of the environment, accumulated reward s, discount so far c) -> action."""
 
-_BATCH = 50_000
+_BATCH, _SMALL_BATCH = 50_000, 10_000
+"""Episodes that are simulated at a time; in all, two sizes are compiled."""
 
 
 def simulate(
@@ -278,13 +279,13 @@ def simulate(
     horizon = env.horizon if horizon is None else horizon
     if horizon is None:
         raise ValueError("`env` must have a horizon to be simulated to its end, got None.")
-    batches = []
-    for i, done in enumerate(range(0, episodes, _BATCH)):
-        keys = jax.random.split(jax.random.fold_in(key, i), _BATCH)
+    batches, most = [], _BATCH if episodes > _SMALL_BATCH else min(_BATCH, _SMALL_BATCH)
+    for i, done in enumerate(range(0, episodes, most)):
+        keys = jax.random.split(jax.random.fold_in(key, i), most)
         with named_faults():
             batch = _simulate_batch(env, policy, gamma, horizon, track, keys)
             returns, largest = ready(batch)
-        size = min(_BATCH, episodes - done)
+        size = min(most, episodes - done)
         batches.append((np.asarray(returns, float)[:size], np.asarray(largest, float)[:size]))
     returns, largest = zip(*batches, strict=True)
     return np.concatenate(returns), np.concatenate(largest)

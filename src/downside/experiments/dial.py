@@ -52,8 +52,6 @@ class Problem:
     """Of the dial and the dedicated agents."""
 
 
-_FINITE = {"updates": 1000, "batch_size": 2048}
-"""All actions are simulated, so that an update is worth more and costs more."""
 _TAILS = ("mean", *(f"cvar({level:g})" for level in _LEVELS))
 PROBLEMS = {
     "mean-reversion": Problem(
@@ -71,8 +69,8 @@ PROBLEMS = {
         planned=False,
         settings={"updates": 2000, "batch_size": 4096, "hidden_sizes": (48, 48)},
     ),
-    "betting": Problem("downside/BettingGame-v0", _TAILS, settings=_FINITE),
-    "machine": Problem("downside/MachineReplacement-v0", _TAILS, settings=_FINITE),
+    "betting": Problem("downside/BettingGame-v0", _TAILS),
+    "machine": Problem("downside/MachineReplacement-v0", _TAILS),
 }
 
 

@@ -118,6 +118,8 @@ class Agent(AbstractActingAgent):
         self.tensorboard_log, self.verbose = tensorboard_log, int(verbose)
         self.env_spec = EnvSpec.of(env, env_kwargs)
         jax_env = make_jax(env, **(env_kwargs or {}))
+        if self.family is not None and jax_env is not None and self.dial_algorithm is not None:
+            self.algorithm_class = self.dial_algorithm.fitting(jax_env)
         given = (env, jax_env, env_kwargs, changes, network)
         self.settings, backend = make_backend(self, *given)
         self._given = given
@@ -141,8 +143,8 @@ class Agent(AbstractActingAgent):
     def _make_algorithm(self) -> AbstractAlgorithm:
         if self.family is None:
             return self.algorithm_class.make(self.risk, self.settings)
-        assert self.dial_algorithm is not None
-        return self.dial_algorithm.make_family(self.family, self.risk, self.settings)
+        assert issubclass(self.algorithm_class, AbstractDialAlgorithm)
+        return self.algorithm_class.make_family(self.family, self.risk, self.settings)
 
     def adapt(self, total_timesteps: int | None = None) -> None:
         """Plays the warm-up, and fits the defaults to what it shows: `agent.settings` then has what

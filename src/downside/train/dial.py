@@ -31,6 +31,9 @@ _MOST_TARGETS = 12
 """Of a round."""
 _EPISODES = 0.5
 """Of a target, as a share of those of an evaluation."""
+_FEW = 0.2
+"""Where the search begins with many targets, over the whole range: a share of these episodes, of
+each target before the last round."""
 
 
 class FoundTarget(NamedTuple):
@@ -89,20 +92,24 @@ def find_target(
     centre, spread = algorithm.bracket(best.outer)
     episodes = max(2, round(_EPISODES * backend.default_episodes))
 
-    def value(target: float) -> float:
+    def value(target: float, count: int) -> float:
         policy = BestPolicy(best.networks, algorithm.standing(best.outer, target), best.value)
-        returns = backend.simulate_returns(learner, policy, episodes, _SEED)
+        returns = backend.simulate_returns(learner, policy, count, _SEED)
         return float(np.asarray(risk(returns)))
 
+    first, few = algorithm.first_targets(best.outer), max(2, round(_FEW * episodes))
+    if first:
+        centre = max([centre, *first], key=lambda target: value(target, few))
     highest = FoundTarget(centre, -np.inf)
     for step in _STEPS:
+        count = few if first and step != _STEPS[-1] else episodes
         centre, width = highest.target, step * spread
         values: dict[int, float] = {}
         low, high = -_REACH, _REACH
         while len(values) < _MOST_TARGETS:
             for place in range(low, high + 1):
                 if place not in values:
-                    values[place] = value(centre + place * width)
+                    values[place] = value(centre + place * width, count)
             best_value = max(values.values())
             top = min((p for p in values if values[p] == best_value), key=abs)
             highest = FoundTarget(centre + top * width, best_value)

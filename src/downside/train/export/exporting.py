@@ -5,6 +5,7 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -14,8 +15,8 @@ from downside._files import atomic_write
 from downside.agents.actor import Actor, network_at
 from downside.agents.actor_critic_learner import ActorCriticLearner
 from downside.agents.algorithm import OuterVariable
+from downside.agents.choice_dial import ChoiceVariable
 from downside.agents.dial import DialVariable
-from downside.agents.dial_table import Position
 from downside.agents.quantile_learner import QuantileLearner
 from downside.envs import Memory
 from downside.envs.memory import append_memory
@@ -119,7 +120,7 @@ def decide(
 def _defaults(policy: Policy) -> dict[str, np.ndarray]:
     """Inputs that may be left out: where the dial stands, and which actions are legal."""
     defaults: dict[str, np.ndarray] = {}
-    if isinstance(policy.best.outer, DialVariable):
+    if isinstance(policy.best.outer, DialVariable | ChoiceVariable):
         position = policy.best.outer.position
         defaults["b"] = np.asarray(position.target, np.float32).reshape(1)
         defaults["kappa"] = np.asarray(position.ratio, np.float32).reshape(1)
@@ -145,8 +146,11 @@ def _model(onnx: Any, policy: Policy, about: dict[str, Any]) -> Any:
             if "past" in row:
                 observation = jnp.concatenate([observation, row["past"]])
             if "b" in row:
-                position = Position(row["b"], row["kappa"], outer.position.weight)
-                outer = DialVariable(position, outer.targets, outer.spreads)
+                outer = eqx.tree_at(
+                    lambda o: (o.position.target, o.position.ratio),
+                    outer,
+                    (row["b"], row["kappa"]),
+                )
             mask = row.get("mask", jnp.ones(0, bool))
             return decide(policy, observation, Memory(row["s"], row["c"]), mask, outer)
 

@@ -44,6 +44,13 @@ def test_an_eighth_is_the_same_bet_as_its_number_and_a_number_between_is_rounded
     assert float(result.reward) == (5.0 if noise < 0.8 else -5.0)
 
 
+def test_it_shows_the_capital_its_logarithm_and_the_time():
+    game = BettingGame(limit=63, rounds=4)
+    state = game.initial_state(jax.random.key(0))._replace(number=jnp.asarray(15), time=1)
+    # log 16 / log 64 = 4 / 6.
+    np.testing.assert_allclose(game.observe(state), [15 / 63, 4 / 6, 0.25], rtol=1e-6)
+
+
 def test_derivatives_pass_through_the_rounding():
     game = BettingGame(continuous=True)
     state = game.initial_state(jax.random.key(0))

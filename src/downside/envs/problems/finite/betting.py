@@ -1,8 +1,11 @@
 """A game of repeated bets on a favourable coin."""
 
+import math
+
 import gymnasium as gym
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.typing import ArrayLike
 from jaxtyping import Array, Bool, Float, Key
 
@@ -33,8 +36,13 @@ class BettingGame(AbstractTabulated):
     `continuous`.
 
     ## Observation Space
-    `Box` of shape (`limit + 2`,), float32: the capital as a one-hot vector, and the fraction of
-    time.
+    `Box` of shape (3,), float32, each number in [0, 1]:
+
+    | index | what |
+    | --- | --- |
+    | 0 | the capital as a share of `limit` |
+    | 1 | its logarithm, log(1 + w) / log(1 + `limit`) |
+    | 2 | the fraction of the rounds that has passed |
 
     ## Rewards
     What a bet wins or loses, so that the return is the last capital less the first. By default
@@ -130,11 +138,14 @@ class BettingGame(AbstractTabulated):
         over = time >= self.rounds
         return StepResult(TabularState(capital + reward, time), reward, over, jnp.zeros((), bool))
 
+    @property
+    def observation_space(self) -> gym.spaces.Box:
+        """The capital, its logarithm and the fraction of time."""
+        return gym.spaces.Box(0.0, 1.0, (3,), np.float32)
+
     def observe(self, state: TabularState) -> Float[Array, " d"]:
-        """The capital as a one-hot vector, and the fraction of time; between two whole capitals
-        both have a share."""
-        if not self.continuous:
-            return super().observe(state)
-        distance = jnp.abs(real_array(state.number) - jnp.arange(self.limit + 1))
-        marks = jnp.maximum(1.0 - distance, 0.0)
-        return jnp.append(marks, state.time / self.rounds).astype(jnp.float32)
+        """The capital, its logarithm and the fraction of time."""
+        capital = real_array(state.number)
+        log = jnp.minimum(jnp.log1p(capital) / math.log1p(self.limit), 1.0)
+        shown = (capital / self.limit, log, state.time / self.rounds)
+        return jnp.stack(shown).astype(jnp.float32)
