@@ -41,6 +41,7 @@ AGENTS = {
         ENV, risk="cvar(0.5)", step_networks=0, activation="tanh", **ACTOR
     ),
     "dial": lambda: ds.PGSRM(ENV, risk="dial", **ACTOR),
+    "dial, unordered": lambda: ds.PGSRM("downside/BettingGame-v0", risk="dial", **ACTOR),
     "AC-SRM, box": lambda: ds.ACSRM("Pendulum-v1", risk="cvar(0.5)", num_envs=2),
     "AC-SRM, discrete": lambda: ds.ACSRM("CartPole-v1", risk="exponential(4)", num_envs=2),
     "QR-SRM, history": lambda: ds.QRSRM(
