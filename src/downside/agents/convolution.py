@@ -20,15 +20,16 @@ def convolve(
     )
     picture, kernel = _blocks(picture, kernel, stride)
     width, _, inputs, outputs = kernel.shape
-    # What lies side by side under the kernel, in one row of numbers; then one product for each of
-    # the kernel's rows.
+    # What lies side by side under the kernel, in one row of numbers; one product gives what each of
+    # the kernel's rows makes of it, and these are added where they belong.
     beside = jnp.concatenate([picture[:, b : b + columns] for b in range(width)], axis=-1)
-    products = [
-        beside[a : a + rows].reshape(rows * columns, width * inputs)
-        @ kernel[a].reshape(width * inputs, outputs)
-        for a in range(width)
-    ]
-    return sum(products[1:], products[0]).reshape(rows, columns, outputs)
+    height = beside.shape[0]
+    products = beside.reshape(height * columns, width * inputs) @ (
+        kernel.transpose(1, 2, 0, 3).reshape(width * inputs, width * outputs)
+    )
+    products = products.reshape(height, columns, width, outputs)
+    parts = [products[a : a + rows, :, a] for a in range(width)]
+    return sum(parts[1:], parts[0])
 
 
 def _blocks(

@@ -495,3 +495,14 @@ def test_the_last_observation_of_a_wrapped_vector_has_both_memories():
     observations, *_, infos = vector.step(np.array([0]))
     np.testing.assert_allclose(infos["final_obs"][0], [2, 0, 1, -1, 1, 0, 1, 0.99**2], rtol=1e-6)
     np.testing.assert_allclose(observations, [[0, -1, 0, 0, 0, 0, 0, 1]])
+
+
+def test_the_outer_step_is_compiled_once_for_a_run():
+    # Weak types become strong ones in a compiled function, which then is compiled for them again.
+    agent = ds.QRDQN(Counter(), **SMALL)
+    driver = agent._driver
+    assert isinstance(driver.backend, GymBackend)
+    state, _ = driver.backend.init(driver.new_spec(100), driver.algorithm, jax.random.key(0))
+    leaves = jax.tree.leaves((state.outer, state.has_outer, state.spread, state.best))
+    assert leaves
+    assert not any(leaf.weak_type for leaf in leaves if isinstance(leaf, jax.Array))

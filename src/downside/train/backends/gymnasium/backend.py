@@ -185,7 +185,7 @@ class GymBackend(AbstractGymBackend):
             outer=outer,
             has_outer=jnp.zeros((), bool),
             spread=jnp.asarray(spread, jnp.float32),
-            best=BestPolicy(learner.networks, outer, jnp.asarray(-jnp.inf)),
+            best=BestPolicy(learner.networks, outer, jnp.asarray(-jnp.inf, jnp.float32)),
             key=key,
             rounds=np.zeros((), np.int64),
             average=average,
