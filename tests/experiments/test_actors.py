@@ -136,14 +136,13 @@ def test_agents_are_checked_once(monkeypatch, tmp_path):
 
     fake_sweep(monkeypatch)
     monkeypatch.setattr(actors_checks, "explain", explain)
-    monkeypatch.setattr(actors_checks, "_early", lambda: "early")
+    monkeypatch.setattr(actors_checks, "_early", lambda risk: f"early {risk}")
     monkeypatch.setattr(_experiment.Run, "agent", SimpleNamespace(history=[{"updates": 5000.0}]))
     monkeypatch.setattr(actors_checks, "state", lambda folder, episodes: "finished")
     options = Options(results=tmp_path, seeds=(0,), only=("checks cvar(0.2)", "checks early"))
     for _ in range(2):
         actors_checks.check_missing(options, actors.trading(options))
-    assert len(checked) == 2
-    assert checked[1] == "early"
-    first, second = actors_checks.lines(options)
+    assert checked[1:] == ["early cvar(0.5)", "early cvar(0.2)"]
+    first, *early = actors_checks.lines(options)
     assert first == ["cvar(0.2)", "5000", "holds", "0.1000", "0.0900", "0.0020", "0.0100", "0"]
-    assert second[:2] == ["cvar(0.2)", "30"]
+    assert [row[:2] for row in early] == [["cvar(0.5)", "30"], ["cvar(0.2)", "30"]]

@@ -1,6 +1,6 @@
 """Whether the explanations of PG-SRM's agents can be relied on: the checks of `ds.explain`.
 
-Reads the agents that `downside reproduce actors` has trained, and makes one that has hardly
+Reads the agents that `downside reproduce actors` has trained, and makes two that have hardly
 learned, which must not pass. Writes `results/actors-checks.csv`.
 """
 
@@ -19,8 +19,8 @@ from downside.train import PGSRM, Agent
 
 NAME = "actors-checks"
 COMMAND = "downside reproduce actors"
-EARLY_RISK, EARLY_UPDATES = "cvar(0.2)", 30
-"""The agent that has hardly learned."""
+EARLY_RISKS, EARLY_UPDATES = ("cvar(0.5)", "cvar(0.2)"), 30
+"""The agents that have hardly learned."""
 CHECKS = ("levels", "parts", "promise", "choices")
 
 
@@ -67,15 +67,15 @@ def _agents(
         wanted = options.wants(f"{NAME} {objective}")
         if wanted and not done and state(run.folder, run.spec.episodes) == "finished":
             yield objective, seed, int(run.agent.history[-1]["updates"]), run.agent
-    early = select(rows, objective=EARLY_RISK, updates=EARLY_UPDATES)
-    if options.wants(f"{NAME} early") and not early:
-        yield EARLY_RISK, 0, EARLY_UPDATES, _early()
+    for risk in EARLY_RISKS if options.wants(f"{NAME} early") else ():
+        if not select(rows, objective=risk, updates=EARLY_UPDATES):
+            yield risk, 0, EARLY_UPDATES, _early(risk)
 
 
-def _early() -> Agent:
+def _early(risk: str) -> Agent:
     """An agent that has hardly learned."""
     settings: Mapping[str, Any] = {"updates": EARLY_UPDATES, "outer_interval": 10}
-    return PGSRM(ENVIRONMENT, risk=EARLY_RISK, seed=0, gamma=GAMMA, **settings).learn()
+    return PGSRM(ENVIRONMENT, risk=risk, seed=0, gamma=GAMMA, **settings).learn()
 
 
 HEADER = (
