@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import downside as ds
-from downside.agents import DialSRM, PathwiseSettings
+from downside.agents import ChoiceDial, DialSRM, PathwiseSettings
 from downside.agents.dial_table import Position
 from downside.envs import Memory
 from downside.risk import Member
@@ -92,5 +92,6 @@ def test_where_it_stands_it_has_the_h_of_its_measure():
 
 
 def test_a_dial_must_see_the_accumulated_reward():
-    with pytest.raises(ValueError, match=r"`see_memory` must be True for a dial"):
-        DialSRM.make_family(ds.Dial(), ds.CVaR(0.1), PathwiseSettings(see_memory=False))
+    for kind in (DialSRM, ChoiceDial):
+        with pytest.raises(ValueError, match=r"`see_memory` must be True for a dial"):
+            kind.make_family(ds.Dial(), ds.CVaR(0.1), PathwiseSettings(see_memory=False))

@@ -18,7 +18,7 @@ from jaxtyping import Array, Float, Int, Key
 
 from downside._random import stream
 from downside.agents.algorithm import AbstractActorAlgorithm, AbstractDialAlgorithm
-from downside.agents.dial_table import DialTable, interpolate, objective_of
+from downside.agents.dial_table import DialTable, check_sees_memory, interpolate, objective_of
 from downside.agents.settings import Settings
 from downside.envs import AbstractMemoryInput, Memory, ReturnInput
 from downside.envs.memory import append
@@ -116,6 +116,7 @@ class ChoiceDial(AbstractActorAlgorithm, AbstractDialAlgorithm):
     ) -> "ChoiceDial":
         """The algorithm of a family, standing at one of its measures."""
         family.member(risk)
+        check_sees_memory(settings)
         return cls(objective_of(risk), settings.gamma, family)
 
     def at(self, risk: AbstractSpectralRisk) -> "ChoiceDial":

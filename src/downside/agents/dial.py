@@ -23,10 +23,11 @@ from downside.agents.dial_table import (
     HIGHEST_RANK,
     DialTable,
     Position,
+    check_sees_memory,
     interpolate,
     objective_of,
 )
-from downside.agents.settings import PathwiseSettings, Settings
+from downside.agents.settings import Settings
 from downside.envs import AbstractJaxEnv, AbstractMemoryInput, Memory, ReturnInput
 from downside.envs.memory import append
 from downside.risk import AbstractSpectralRisk, Dial, Utility
@@ -74,11 +75,7 @@ class DialSRM(AbstractActorAlgorithm, AbstractDialAlgorithm):
     def make_family(cls, family: Dial, risk: AbstractSpectralRisk, settings: Settings) -> "DialSRM":
         """The algorithm of a family, standing at one of its measures."""
         family.member(risk)
-        if isinstance(settings, PathwiseSettings) and not settings.see_memory:
-            raise ValueError(
-                "`see_memory` must be True for a dial, got False: its actor sees how far the "
-                "accumulated reward is from the target. Leave it out."
-            )
+        check_sees_memory(settings)
         return cls(objective_of(risk), settings.gamma, family)
 
     @classmethod

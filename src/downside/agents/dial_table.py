@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Key
 
+from downside.agents.settings import PathwiseSettings, Settings
 from downside.risk import AbstractSpectralRisk, CVaRMixture, Dial
 
 _LEVELS, _SHARES = 9, 6
@@ -83,6 +84,15 @@ class DialTable(eqx.Module):
     def slope(self, measures: Measures) -> Float[Array, "*n"]:
         r"""$\sigma = \lambda + (1 - \lambda)/\alpha$: the slope of h below its bend."""
         return measures.share + (1.0 - measures.share) / self.level(measures.place)
+
+
+def check_sees_memory(settings: Settings) -> None:
+    """Raises if the actor is not to see (s, c)."""
+    if isinstance(settings, PathwiseSettings) and not settings.see_memory:
+        raise ValueError(
+            "`see_memory` must be True for a dial, got False: its actor sees how far the "
+            "accumulated reward is from the target. Leave it out."
+        )
 
 
 def objective_of(risk: AbstractSpectralRisk) -> CVaRMixture:
