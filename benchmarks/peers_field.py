@@ -13,6 +13,7 @@ has its row is not run again. A peer plays its 20,000 episodes without random ac
 import argparse
 import csv
 import json
+import math
 import os
 import subprocess
 import sys
@@ -256,6 +257,36 @@ def main() -> None:
             f"{row['problem']:15} {row['method']:34} {shown}  {float(row['seconds']):6.0f} s  "
             f"{int(row['lived']):>9,} lived  {int(row['simulated']):>11,} simulated\n"
         )
+    for line in leads(rows):
+        sys.stdout.write(f"{line}\n")
+
+
+def leads(rows: list[dict[str, Any]]) -> list[str]:
+    """By how much ours is ahead of each peer by `cvar(0.2)`, seed by seed, with intervals."""
+    from downside.evaluation.seeds import estimate_mean
+
+    lines = []
+    for name, problem in PROBLEMS.items():
+        mine, *others = (
+            {int(row["seed"]): row for row in rows if (row["problem"], row["method"]) == key}
+            for key in [(name, method) for method in methods(problem) if "mean" not in method]
+        )
+        for other in others:
+            seeds = sorted(mine.keys() & other.keys())
+            if not seeds:
+                continue
+            pairs = [(mine[seed], other[seed]) for seed in seeds]
+            gaps = [float(ours["cvar(0.2)"]) - float(peer["cvar(0.2)"]) for ours, peer in pairs]
+            errors = [
+                math.hypot(float(ours["error cvar(0.2)"]), float(peer["error cvar(0.2)"]))
+                for ours, peer in pairs
+            ]
+            gap = estimate_mean(gaps, errors, resamples=None)
+            lines.append(
+                f"{name:15} {pairs[0][0]['method']} less {pairs[0][1]['method']:27} "
+                f"{gap.value:8.3f} [{gap.low:.3f}, {gap.high:.3f}]  seeds {seeds}"
+            )
+    return lines
 
 
 def write(path: Path, rows: list[dict[str, Any]]) -> None:

@@ -88,7 +88,7 @@ def a_walk(seed, mean=2.0, tenth=-4.0, tail=-6.0):
     errors = {f"sum {measure} error": 0.1 for measure in values}
     counts = {"lived": 1_000, "simulated": 50_000, "episodes": 90 + seed}
     return [
-        a_row("QR-SRM", guarded_maze.CAREFUL, seed, measure, -99.0) | sums | errors | counts
+        a_row("AC-SRM", guarded_maze.CAREFUL, seed, measure, -99.0) | sums | errors | counts
         for measure in values
     ]
 
@@ -132,6 +132,19 @@ def test_sums_without_discount_are_those_that_are_played_step_by_step():
     played, _ = evaluate_policy(agent, env, n_eval_episodes=1, return_episode_rewards=True)
     np.testing.assert_allclose(sums, np.full(50, played[0]), rtol=1e-5)
     assert played[0] > 0.0
+
+
+@pytest.mark.slow
+def test_sums_without_discount_are_the_returns_if_there_is_none_and_the_policy_sees_the_time():
+    game = BettingGame(win=1.0, rounds=3)
+    settings: dict[str, Any] = {"num_envs": 4, "n_steps": 6, "hidden_sizes": (4,), "adapt": False}
+    agent = ds.ACSRM(game, risk="cvar(0.2)", gamma=1.0, clock="on", seed=0, **settings)
+    agent.learn(total_timesteps=48)
+    sums = undiscounted_returns(agent, game, 20, 3)
+    played, _ = evaluate_policy(
+        agent, GymnasiumEnv(core=game), n_eval_episodes=1, return_episode_rewards=True
+    )
+    np.testing.assert_allclose(sums, np.full(20, played[0]), rtol=1e-5)
 
 
 def test_shares_of_the_optimum_of_the_betting_game(tmp_path):

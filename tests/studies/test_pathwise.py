@@ -52,6 +52,14 @@ def test_a_run_has_the_discount_factor_of_its_environment():
     assert given.settings["gamma"] == 0.9
 
 
+def test_an_agent_of_lived_episodes_has_its_own_settings_in_a_jax_environment():
+    agent = {"name": "acsrm", "num_envs": 4, "n_steps": 6, "adapt": False}
+    (run,) = read_study(study([agent], [{"id": "downside/GuardedMaze-v0"}])).runs
+    assert run.settings["gamma"] == 1.0  # the environment's
+    settings: Any = run.make_agent().settings
+    assert (settings.num_envs, settings.n_steps, settings.gamma) == (4, 6, 1.0)
+
+
 @pytest.mark.parametrize(
     ("agent", "environment", "message"),
     [

@@ -23,6 +23,8 @@ def undiscounted_returns(
 ) -> Float[np.ndarray, " episodes"]:
     """The sums of rewards of fresh episodes of the agent's policy in an environment with a
     horizon. The policy remembers discounted rewards, as in training."""
+    if agent.settings.gamma == 1.0:  # then returns are these sums, also if a policy sees the time
+        return agent.simulate_returns(episodes, seed)
     policy = agent.policy
     greedy = GreedyPolicy(policy.learner, policy.best.networks, policy.best.outer, env)
     key, batches = jax.random.key(seed), -(-episodes // _BATCH)

@@ -5,8 +5,13 @@ lived through and the steps that it simulated beside them) and `results/guarded-
 (plans on a grid of positions, in the true environment). The published agents learn from 100,000
 episodes (Greenberg, Chow, Ghavamzadeh and Mannor, NeurIPS 2022).
 
-Agents discount, so that they hurry: without a discount all ways to the goal are worth the same once
-the moves that cost something are over. What is shown are sums of rewards without a discount.
+AC-SRM is asked for the measure from its first step on. An agent that learns the mean first goes
+past the guard, and stays there when it is asked to be careful: all small changes of that way are
+worse.
+
+QR-SRM discounts, so that it hurries: without a discount all ways to the goal are worth the same to
+its critic once the moves that cost something are over. What is shown are sums of rewards without a
+discount.
 """
 
 import time
@@ -36,13 +41,24 @@ PUBLISHED: Mapping[str, tuple[float, float, float]] = {
 """By the three measures, after 100,000 episodes."""
 LEAST = {"mean": 2.0, "cvar(0.05)": -6.7}
 """What a careful agent must reach with every seed: what CeSoR does."""
-CAREFUL = "0.8*mean + 0.2*cvar(0.05)"
-"""A fifth is enough to keep away from the guard. With more, h is so steep below its bend that a
-critic hardly sees how long a walk takes."""
-PLANS: Mapping[str, float] = {"mean": 1.0, "0.1*mean + 0.9*cvar(0.05)": 0.1, CAREFUL: 0.8}
+CAREFUL, MILD = "0.5*mean + 0.5*cvar(0.05)", "0.8*mean + 0.2*cvar(0.05)"
+"""What AC-SRM and QR-SRM are asked for. A fifth is enough to keep away from the guard. With more, h
+is so steep below its bend that QR-SRM's critic hardly sees how long a walk takes; an actor does."""
+PLANS: Mapping[str, float] = {"mean": 1.0, "0.1*mean + 0.9*cvar(0.05)": 0.1, MILD: 0.8}
 """Objectives that are planned for, with the share of the mean."""
 AGENTS: Mapping[tuple[str, str], Mapping[str, Any]] = {
-    ("QR-SRM", CAREFUL): {
+    ("AC-SRM", CAREFUL): {
+        "gamma": GAMMA,
+        "risk_neutral_fraction": 0.0,
+        "risk_ramp": 0.0,
+        "num_envs": 128,
+        "n_steps": 32,
+        "ent_coef": 0.01,
+        "adapt": False,
+        "clock": "off",
+        "total_timesteps": 600_000,
+    },
+    ("QR-SRM", MILD): {
         "gamma": 0.99,
         "risk_neutral_fraction": 0.3,
         "exploration_final": 0.3,
@@ -50,15 +66,9 @@ AGENTS: Mapping[tuple[str, str], Mapping[str, Any]] = {
         "outer_episodes": 512,
         "total_timesteps": 900_000,
     },
-    ("AC-SRM", CAREFUL): {
-        "gamma": GAMMA,
-        "num_envs": 128,
-        "n_steps": 32,
-        "ent_coef": 0.003,
-        "total_timesteps": 600_000,
-    },
 }
-"""Settings of each agent and objective. QR-SRM first learns to find the goal at all, goes on
+"""Settings of each agent and objective. AC-SRM is careful from its first step on, and explores by
+its entropy; the maze shows the time itself. QR-SRM first learns to find the goal at all, goes on
 exploring, and judges its policies more often, in fewer episodes, which may be long."""
 BENDS = (-6.0, -5.0, -4.0, -3.0, -2.0)
 """The b that are tried for a plan: returns are whole numbers unless a guard asks for money."""
@@ -70,7 +80,7 @@ def main(options: Options) -> bool:
     rows = experiment(options).train()
     _plan(options)
     show(terminal(110), "The guarded maze", HEADER, lines(options))
-    careful = select(rows, algorithm="QR-SRM", objective=CAREFUL)
+    careful = select(rows, algorithm="AC-SRM", objective=CAREFUL)
     return options.quick or is_level(careful)
 
 
@@ -87,7 +97,7 @@ def experiments(options: Options) -> list[Experiment]:
 
 
 def experiment(options: Options) -> Experiment:
-    """QR-SRM and AC-SRM for the mean with a tenth of the worst 5%."""
+    """AC-SRM and QR-SRM for mixtures of the mean and the worst 5%."""
     return Experiment(
         name="guarded-maze",
         command="downside reproduce guarded-maze",

@@ -21,8 +21,8 @@ from downside.experiments._tables import show, terminal
 from downside.runs import evaluation_seed
 
 ENVIRONMENT, GAMMA = "downside/RiskyLunarLander-v0", 0.999
-EPISODES, PLAYED = 1_000, 1_000
-"""Episodes of the evaluation with discount, and of that without."""
+EPISODES, PLAYED, COPIES = 200, 1_000, 20
+"""Episodes of the evaluation with discount, and of that without, so many at a time."""
 TIMESTEPS = 1_500_000
 RISK = "cvar(0.2)"
 MEASURES = ("mean", RISK)
@@ -76,7 +76,7 @@ def _extra(run: Run) -> Row:
     episodes = PLAYED // QUICK_SHARE if run.spec.episodes < EPISODES else PLAYED
     sums, _ = evaluate_policy(
         run.agent,
-        gym.make(ENVIRONMENT),
+        gym.make_vec(ENVIRONMENT, COPIES, "sync"),
         n_eval_episodes=episodes,
         return_episode_rewards=True,
         seed=evaluation_seed(run.spec.seed),

@@ -1,5 +1,6 @@
 """The settings that agents of a study have in its environments."""
 
+import dataclasses
 import json
 from typing import Any
 
@@ -49,13 +50,11 @@ class SettingsOfAgents:
                     )
                 return self._adapted(env, kind, agent, steps)
             backend, core = kind.jax_backend, make_jax(env.id, **env.parameters)
-            if backend is None:
-                raise ValueError(
-                    f"{kind.algorithm_class.name} learns from lived episodes, and a study trains "
-                    f"agents in {env.id} together, in a compiled program. Use another agent, or "
-                    "train it with `downside train`."
-                )
             assert core is not None
+            if backend is None:  # it lives through its episodes, here as elsewhere
+                gamma = {} if core.default_gamma is None else {"gamma": core.default_gamma}
+                agent = dataclasses.replace(agent, changes={**gamma, **agent.changes})
+                return self._adapted(env, kind, agent, steps)
             backend(core)  # raises if they do not go together
             return jax_settings(kind.algorithm_class, backend, core, agent.preset, agent.changes)
         except (TypeError, ValueError) as error:
