@@ -47,7 +47,9 @@ class Problem(NamedTuple):
 
 
 PATHWISE = {"updates": 800, "final_batches": 2}
-MAZE: dict[str, Any] = {}
+MAZE = {"risk_neutral_fraction": 0.0, "risk_ramp": 0.0, "num_envs": 128, "n_steps": 32}
+MAZE |= {"ent_coef": 0.01, "adapt": False, "clock": "off", "total_timesteps": 450_000}
+"""As in `downside reproduce guarded-maze`, and as long as peers are given."""
 PROBLEMS = {
     "mean-reversion": Problem(
         "MeanReversion", 0.99, "cvar(0.2)", 10, {}, {"continuous": True}, {"PGSRM": PATHWISE}
@@ -56,7 +58,7 @@ PROBLEMS = {
         "Hedging", 1.0, "cvar(0.2)", 30, None, {}, {"PGSRM": {"updates": 400, "final_batches": 2}}
     ),
     "guarded-maze": Problem(
-        "GuardedMaze", 1.0, "0.1*mean + 0.9*cvar(0.05)", 160, {}, None, {"QRSRM": MAZE}
+        "GuardedMaze", 1.0, "0.5*mean + 0.5*cvar(0.05)", 160, {}, None, {"ACSRM": MAZE}
     ),
 }
 DISCRETE, CONTINUOUS = ("PPO", "QRDQN", "PPO+RiskReward"), ("PPO", "SAC", "TQC", "PPO+RiskReward")
@@ -69,7 +71,7 @@ def methods(problem: Problem) -> list[str]:
     continuous = [f"{name} continuous" for name in CONTINUOUS] if problem.continuous else []
     if problem.continuous == {}:
         continuous = [f"{name} continuous" for name in CONTINUOUS]
-    elif discrete:  # PPO has had its turn
+    elif problem.continuous and discrete:  # PPO has had its turn
         continuous = ["SAC continuous", "TQC continuous"]
     return [*ours, *discrete, *continuous]
 
@@ -269,7 +271,9 @@ def leads(rows: list[dict[str, Any]]) -> list[str]:
     for name, problem in PROBLEMS.items():
         mine, *others = (
             {int(row["seed"]): row for row in rows if (row["problem"], row["method"]) == key}
-            for key in [(name, method) for method in methods(problem) if "mean" not in method]
+            for key in [
+                (name, method) for method in methods(problem) if not method.endswith(" mean")
+            ]
         )
         for other in others:
             seeds = sorted(mine.keys() & other.keys())
