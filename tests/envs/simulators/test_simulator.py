@@ -14,6 +14,7 @@ from gymnasium.vector import AutoresetMode
 import downside as ds
 from downside.envs import GymnasiumEnv, MeanReversion, SimulatorVectorEnv, make_jax
 from downside.envs.env_spec import EnvSpec
+from downside.envs.faults import named_faults, ready
 from downside.envs.rollout import random_episodes
 from downside.envs.simulators import callback
 
@@ -428,6 +429,13 @@ WRONG = [
 def test_a_simulator_that_breaks_a_rule_is_told_which(changes, message):
     with pytest.raises((ds.SimulatorError, ValueError, TypeError), match=message):
         ds.Simulator(broken(**changes))
+
+
+def test_a_simulator_is_not_blamed_for_actions_that_are_no_numbers():
+    env = ds.Simulator(Reversion(continuous=True))
+    state, noise = env.initial_state(key()), env.sample_noise(key())
+    with pytest.raises(ds.SimulatorError, match="training has diverged"), named_faults():
+        ready(env.transition(state, jnp.array([jnp.nan]), noise))
 
 
 def test_a_generator_of_its_own_is_named():

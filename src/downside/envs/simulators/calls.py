@@ -243,6 +243,12 @@ class SimulatorCalls:
         slopes: bool,
     ) -> list[np.ndarray]:
         action = self.actions.rows(chosen, continuous)
+        if continuous and not np.isfinite(action).all():
+            raise SimulatorError(
+                f"The agent's action for {self.name} is not a number: its training has diverged. "
+                "Derivatives of `step` may be huge where a reward jumps, as a fixed cost does. Use "
+                "ds.QRSRM or ds.ACSRM, which need none, or a smooth reward."
+            )
         if slopes:
             after, reward, terminated, truncated, jacobian = self._differences(
                 state, action, noise, continuous
