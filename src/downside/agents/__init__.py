@@ -14,6 +14,8 @@ from downside.agents.algorithm import (
 from downside.agents.choice_dial import ChoiceDial
 from downside.agents.dial import DialSRM
 from downside.agents.learner import AbstractLearner
+from downside.agents.lived import AbstractLivedAlgorithm
+from downside.agents.lived_dial import LivedDialSRM
 from downside.agents.memoryless import AbstractMemoryless
 from downside.agents.networks import CNN, MLP, Network, cnn
 from downside.agents.pgsrm import ActorSRM, PathwiseLearner
@@ -40,6 +42,7 @@ __all__ = [
     "AbstractAlgorithm",
     "AbstractDialAlgorithm",
     "AbstractLearner",
+    "AbstractLivedAlgorithm",
     "AbstractMemoryless",
     "AbstractQuantileAlgorithm",
     "ActorCriticLearner",
@@ -51,6 +54,7 @@ __all__ = [
     "GymnasiumSettings",
     "ICVaR",
     "LearnerState",
+    "LivedDialSRM",
     "LivedSRM",
     "Network",
     "Networks",

@@ -4,18 +4,16 @@ from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+import numpy as np
+from jaxtyping import Array, Float, Key
 
-from downside.agents.algorithm import AbstractAlgorithm
+from downside.agents.lived import FARTHEST, LEAST_DISCOUNT, AbstractLivedAlgorithm, table_of
 from downside.agents.settings import OnPolicySettings, Settings
-from downside.envs import AbstractMemoryInput, Memory, ReturnInput
+from downside.envs import Memory
 from downside.envs.memory import append
 from downside.risk import AbstractSpectralRisk, Utility
-
-_FARTHEST = 5.0
-"""Inputs of the memory are clipped here, in standard deviations of the return."""
-_LEAST_DISCOUNT = 1e-3
 
 
 class LivedUtility(eqx.Module):
@@ -35,7 +33,7 @@ class LivedUtility(eqx.Module):
         return (drops * self.utility.knots).sum() / jnp.maximum(drops.sum(), 1e-12)
 
 
-class LivedSRM(AbstractAlgorithm):
+class LivedSRM(AbstractLivedAlgorithm):
     r"""AC-SRM: Algorithm 1 with some epochs of a policy gradient as its inner optimisation.
 
     Memory: (s, c). Decides: an actor network. Outer variable: h, in closed form from the returns
@@ -48,10 +46,6 @@ class LivedSRM(AbstractAlgorithm):
     """
 
     name: ClassVar[str] = "AC-SRM"
-    has_clock: bool = eqx.field(static=True, default=False)
-    """Whether the last number of an observation is the number of the step."""
-    step_inputs: int = eqx.field(static=True, default=0)
-    """Inputs that mark the step."""
 
     @classmethod
     def make(
@@ -61,11 +55,6 @@ class LivedSRM(AbstractAlgorithm):
         assert isinstance(settings, OnPolicySettings)
         made = super().make(risk, settings, levels)
         return cls(made.objective, made.gamma, settings.has_clock, settings.step_inputs)
-
-    def memory_input(self, outer: Any) -> AbstractMemoryInput:
-        """(s, c)."""
-        del outer
-        return ReturnInput()
 
     def network_input(
         self, observation: Float[Array, " d"], memory: Memory, outer: LivedUtility
@@ -78,24 +67,49 @@ class LivedSRM(AbstractAlgorithm):
         counts there is nothing but the observation and, where episodes are short, the step.
         """
         accumulated, discount = memory
-        steps = jnp.arange(self.step_inputs)
-        number = observation[-1] if self.has_clock else self._steps_done(discount)
-        marks = outer.short * (steps == jnp.round(number)).astype(float)
-        observation = jnp.concatenate([observation.astype(float), marks])
+        observation = self.marked(observation, memory, outer.short)
         if not self.objective.levels.shape[0]:
             return observation
         h, unit = outer.utility, outer.spread
         above = (accumulated - outer.location) / unit
         bent = h(accumulated) - h.offset - h.linear * accumulated
         bent = bent / (unit * jnp.maximum(h.drops.sum(), 1e-12))
-        still = jnp.clip(above / jnp.maximum(discount, _LEAST_DISCOUNT), -_FARTHEST, _FARTHEST)
+        still = jnp.clip(above / jnp.maximum(discount, LEAST_DISCOUNT), -FARTHEST, FARTHEST)
         return append(observation, (above, bent, still, discount))
 
-    def _steps_done(self, discount: Float[Array, ""]) -> Float[Array, ""]:
-        """From the discount so far; nothing without a discount."""
-        if self.gamma == 1.0:
-            return jnp.asarray(-1.0)
-        return jnp.log(jnp.maximum(discount, 1e-30)) / jnp.log(self.gamma)
+    # --- one measure for all episodes ---------------------------------------------------------
+
+    def positions(self, key: Key[Array, ""], count: int, outer: LivedUtility) -> None:
+        """None: all episodes share one measure."""
+        del key, count, outer
+
+    def placed(self, outer: LivedUtility, position: None) -> LivedUtility:
+        """The same."""
+        del position
+        return outer
+
+    def emphasis(self, positions: None) -> Float[Array, ""]:
+        """All count alike."""
+        del positions
+        return jnp.ones(())
+
+    @property
+    def recorded(self) -> int:
+        """Nothing."""
+        return 0
+
+    def record(self, positions: None, count: int) -> Float[np.ndarray, "n 0"]:
+        """Nothing."""
+        del positions
+        return np.zeros((count, 0))
+
+    def utilities(self, accumulated: Any, positions: None, outer: LivedUtility) -> Any:
+        """H, in 64 bits: c becomes small in long episodes."""
+        del positions
+        h = jax.tree.map(lambda leaf: np.asarray(leaf, np.float64), outer.utility)
+        return h(accumulated)
+
+    # --- the outer step -----------------------------------------------------------------------
 
     def initial_outer(self, returns: Float[Array, " n"]) -> LivedUtility:
         """The mean, with knots at the quantiles of the `returns`."""
@@ -125,6 +139,30 @@ class LivedSRM(AbstractAlgorithm):
         )
         spread = old.spread + rate * (new.spread - old.spread)
         return LivedUtility(utility, spread, old.short)
+
+    def summary(
+        self, returns: Float[np.ndarray, " n"], records: Float[np.ndarray, "n 0"]
+    ) -> Float[Array, " m"]:
+        """Quantiles of the returns."""
+        del records
+        return table_of(returns)
+
+    def next_outer(
+        self,
+        outer: LivedUtility,
+        lived: Float[Array, " m"],
+        mean_share: Float[Array, ""],
+        rate: Float[Array, ""],
+    ) -> LivedUtility:
+        """H a share `rate` of the way to that of the last episodes."""
+        return self.moved(outer, self.lived(lived, mean_share), rate)
+
+    def judged(
+        self, lived: Float[Array, " m"], count: Float[Array, ""]
+    ) -> tuple[Float[Array, ""], Float[Array, ""]]:
+        """The measure of the returns."""
+        error = self.objective.standard_error(lived) * jnp.sqrt(lived.shape[0] / count)
+        return self.objective.value(lived), error
 
     def utility(self, outer: LivedUtility) -> Utility:
         """H."""

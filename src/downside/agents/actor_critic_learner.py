@@ -10,7 +10,6 @@ import optax
 from jaxtyping import Array, Bool, Float, Int, Key
 
 from downside._random import stream
-from downside.agents.acsrm import LivedSRM, LivedUtility
 from downside.agents.actor_critic import (
     ActorCritic,
     learned_weights,
@@ -19,7 +18,9 @@ from downside.agents.actor_critic import (
     rescaled,
     with_learned,
 )
+from downside.agents.algorithm import OuterVariable
 from downside.agents.learner import AbstractLearner, Normalisation
+from downside.agents.lived import AbstractLivedAlgorithm
 from downside.agents.networks import MLP, MakeTrunk, Network, Scale, input_spread, scaled
 from downside.agents.optimisers import make_optimiser
 from downside.agents.policy_head import PolicyHead
@@ -67,6 +68,8 @@ class LivedBatch(NamedTuple):
     """False where an environment did nothing but reset."""
     order: Int[Array, "u b"]
     """Which of the T n transitions each gradient step takes."""
+    positions: Any = None
+    """Of the episodes that the steps belong to, if they have positions."""
 
 
 class UpdateMetrics(NamedTuple):
@@ -86,7 +89,7 @@ class UpdateMetrics(NamedTuple):
 class ActorCriticLearner(AbstractLearner):
     """Proximal policy optimisation (Schulman et al. 2017) on the increments of h."""
 
-    algorithm: LivedSRM
+    algorithm: AbstractLivedAlgorithm
     settings: OnPolicySettings = eqx.field(static=True)
     make_trunk: MakeTrunk = eqx.field(static=True)
     head: PolicyHead
@@ -140,7 +143,7 @@ class ActorCriticLearner(AbstractLearner):
         observation: Float[Array, " d"],
         memory: Memory,
         mask: Bool[Array, " m"],
-        outer: LivedUtility,
+        outer: OuterVariable,
     ) -> Array:
         """The action of the deterministic policy."""
         inputs = self.algorithm.network_input(observation, memory, outer)
@@ -152,7 +155,7 @@ class ActorCriticLearner(AbstractLearner):
         observation: Float[Array, " d"],
         memory: Memory,
         mask: Bool[Array, " m"],
-        outer: LivedUtility,
+        outer: OuterVariable,
         noise: Float[Array, " o"],
         log_anneal: Float[Array, ""],
     ) -> tuple[Float[Array, " r"], Array]:
@@ -184,7 +187,7 @@ class ActorCriticLearner(AbstractLearner):
         networks: ActorCritic,
         observation: Float[Array, " d"],
         memory: Memory,
-        outer: LivedUtility,
+        outer: OuterVariable,
         raw: Float[Array, " r"],
     ) -> Float[Array, " N"]:
         """The quantiles of the return that follows a raw action."""
@@ -196,7 +199,7 @@ class ActorCriticLearner(AbstractLearner):
         networks: ActorCritic,
         observation: Float[Array, " d"],
         memory: Memory,
-        outer: LivedUtility,
+        outer: OuterVariable,
     ) -> Float[Array, "A N"]:
         """The quantiles of the return after each action of a Discrete space; of any other, after
         the action of the policy."""
@@ -214,11 +217,11 @@ class ActorCriticLearner(AbstractLearner):
         networks: ActorCritic,
         observation: Float[Array, " d"],
         memory: Memory,
-        outer: LivedUtility,
+        outer: OuterVariable,
     ) -> Float[Array, " A"]:
         """The mean utility of the return after each of these actions."""
         quantiles = self.return_quantiles(networks, observation, memory, outer)
-        return utility_score(quantiles, outer.utility, *memory)
+        return utility_score(quantiles, self.algorithm.utility(outer), *memory)
 
     def fit_returns(
         self,
@@ -260,7 +263,7 @@ class ActorCriticLearner(AbstractLearner):
         self,
         state: ActorCriticState,
         batch: LivedBatch,
-        outer: LivedUtility,
+        outer: OuterVariable,
         unit: Float[Array, ""] | float = 1.0,
     ) -> tuple[ActorCriticState, UpdateMetrics]:
         """Some epochs of gradient steps on a batch. Advantages and values are normalised, so that
@@ -272,16 +275,20 @@ class ActorCriticLearner(AbstractLearner):
         rows: LivedBatch = jax.tree.map(
             lambda array: array.reshape(count, *array.shape[2:]), batch._replace(order=batch.over)
         )
-        see = jax.vmap(lambda x, m: self.algorithm.network_input(x, m, outer))
+        algorithm = self.algorithm
+        see = jax.vmap(lambda x, m, p: algorithm.network_input(x, m, algorithm.placed(outer, p)))
         inputs, next_inputs = (
-            see(rows.observations, rows.memory),
-            see(rows.next_observations, rows.next_memory),
+            see(rows.observations, rows.memory, rows.positions),
+            see(rows.next_observations, rows.next_memory, rows.positions),
         )
         shape, weights = batch.over.shape, rows.is_step.astype(float)
         total = jnp.maximum(weights.sum(), 1.0)
 
         def average(values: Array) -> Array:
             return (values * weights).sum() / total
+
+        emphasis = jnp.broadcast_to(algorithm.emphasis(rows.positions), weights.shape)
+        emphasis = emphasis / jnp.sqrt(average(emphasis**2))
 
         # The first policy is the same for all inputs, so that their scale can still be chosen.
         first_time = state.iterations == 0
@@ -302,13 +309,14 @@ class ActorCriticLearner(AbstractLearner):
         )
         errors = advantages.reshape(-1)
         targets = values + errors
-        mean = average(targets)
-        spread = jnp.sqrt(average((targets - mean) ** 2)) + 1e-6
-        explained = 1.0 - average(errors**2) / spread**2
+        mean = average(emphasis**2 * targets)
+        spread = jnp.sqrt(average((emphasis * (targets - mean)) ** 2)) + 1e-6
+        explained = 1.0 - average((emphasis * errors) ** 2) / spread**2
         critic = rescaled(networks.critic, mean, spread, jnp.where(first_time, 1.0, 0.1))
         networks = eqx.tree_at(lambda n: n.critic, networks, critic)
         targets = (targets - critic.scale.output_mean) / critic.scale.output_spread
         common_noise = jnp.zeros(())
+        advantages = advantages * emphasis.reshape(shape)
         if settings.episodes_per_seed > 1:
             advantages, common_noise = less_common_noise(
                 advantages, weights.reshape(shape), settings.episodes_per_seed
@@ -341,7 +349,7 @@ class ActorCriticLearner(AbstractLearner):
             scale = learned.critic.scale
             predicted = jax.vmap(learned.critic)(inputs[index])[:, 0]
             predicted = (predicted - scale.output_mean) / scale.output_spread
-            error = 0.5 * (predicted - targets[index]) ** 2
+            error = 0.5 * (emphasis[index] * (predicted - targets[index])) ** 2
             actor_loss, critic_loss, divergence = (
                 (part * weight).mean() for part in (-gain, error, divergence)
             )

@@ -11,7 +11,7 @@ outer step updates.
 | PG-SRM with a dial | (s - b, c) and κ | none: an actor decides | targets b of the family |
 | the same, unordered actions | (s - b, c) and κ | E[u(s + c G - b)] | the range of b |
 | AC-SRM | (s, c) | none: an actor decides | h from the returns of the last episodes |
-| dial | (s, c), seen as s - b and κ | none: an actor decides | a table of b over all measures |
+| AC-SRM with a dial | (s - b, c) and κ | none: an actor decides | targets b, from lived episodes |
 
 The outer variable is a pytree: h, b, or nothing. Everything here is about one observation and pure;
 learners map over batches.

@@ -6,8 +6,9 @@ Shared by the dials of PG-SRM and AC-SRM (docs/algorithms/dial.md).
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Key
+from jaxtyping import Float, Key
 
+from downside._typing import Array
 from downside.agents.settings import PathwiseSettings, Settings
 from downside.risk import AbstractSpectralRisk, CVaRMixture, Dial
 
@@ -69,12 +70,16 @@ class DialTable(eqx.Module):
         level = jnp.where(share < 1.0, objective.levels[0], ((low + high) / 2) ** 2)
         return Measures((jnp.sqrt(level) - low) / (high - low), share)
 
-    def spread_evenly(self, key: Key[Array, ""], count: int) -> Measures:
-        """So many measures, spread evenly over the family; some are a CVaR alone."""
+    def spread_evenly(
+        self, key: Key[Array, ""], count: int, mean_fraction: float = 0.0
+    ) -> Measures:
+        """So many measures, spread evenly over the family; some are a CVaR alone, and a fraction
+        the mean alone."""
         first, second = jax.random.uniform(key, (2,))
         place = (jnp.arange(count) + first) / count
         turn = (jnp.arange(count) * 0.6180339887 + second) % 1.0
-        return Measures(place, jnp.maximum(turn - _CVAR_SHARE, 0.0) / (1.0 - _CVAR_SHARE))
+        mixed = 1.0 - _CVAR_SHARE - mean_fraction
+        return Measures(place, jnp.clip((turn - _CVAR_SHARE) / mixed, 0.0, 1.0))
 
     def position(self, measures: Measures, targets: Float[Array, "*n"]) -> Position:
         """With these targets, at these measures."""

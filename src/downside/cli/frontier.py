@@ -37,7 +37,8 @@ class Frontier:
     agent: str | None = None
     """The algorithm; it must take mixtures, as qrsrm (the default), pgsrm and qricvar do."""
     dial: bool = False
-    """One training for all mixtures instead of one for each: a dial; pgsrm by default."""
+    """One training for all mixtures instead of one for each: a dial; pgsrm by default, acsrm in any
+    Gymnasium environment."""
     preset: str = "default"
     """The settings: default or paper."""
     steps: int | None = None

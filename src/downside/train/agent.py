@@ -110,7 +110,8 @@ class Agent(AbstractActingAgent):
         else:
             raise ValueError(
                 f"`risk` must be one measure for {type(self).__name__}, got {str(risk)!r}. A dial "
-                "needs an actor: use ds.PGSRM, or train an agent for each measure (ds.frontier)."
+                "needs an actor: use ds.PGSRM or, in any Gymnasium environment, ds.ACSRM; or train "
+                "an agent for each measure (ds.frontier)."
             )
         self.algorithm_class.check(self.risk)
         self.targets = {}

@@ -11,7 +11,7 @@ from downside.agents.algorithm import AbstractDialAlgorithm
 from downside.agents.learner import AbstractLearner
 from downside.risk import AbstractSpectralRisk, as_risk
 from downside.train.backends.state import BestPolicy
-from downside.train.driver import Backend
+from downside.train.driver import Backend, Driver
 
 if TYPE_CHECKING:
     from downside.train.acting import AbstractActingAgent
@@ -30,10 +30,19 @@ last one is the best."""
 _MOST_TARGETS = 12
 """Of a round."""
 _EPISODES = 0.5
-"""Of a target, as a share of those of an evaluation."""
+"""Of a target, as a share of those of an evaluation, where episodes are simulated."""
 _FEW = 0.2
 """Where the search begins with many targets, over the whole range: a share of these episodes, of
 each target before the last round."""
+_LIVED_STEPS = 20_000
+"""Steps of a target, where episodes are played in a Gymnasium environment."""
+_LIVED_EPISODES = (50, 2_000)
+"""At least and at most."""
+_ENOUGH = 1_000
+"""With fewer episodes there is one round, since closer targets could not be told apart."""
+_CLEARLY = 2.0
+"""Standard errors by which another target must be better than that of the table, where episodes are
+so few that it matters."""
 
 
 class FoundTarget(NamedTuple):
@@ -61,59 +70,97 @@ def turned(agent: Acting, risk: AbstractSpectralRisk | str) -> Acting:
     if agent.family is None:
         raise TypeError(
             f"`at` needs an agent that was trained for a dial, and this one was trained for "
-            f"{agent.risk}. Train ds.PGSRM(env, risk='dial')."
+            f"{agent.risk}. Train ds.PGSRM(env, risk='dial'), or ds.ACSRM(env, risk='dial')."
         )
     risk = as_risk(risk)
     member = agent.family.member(risk)
     best, driver = agent._best, copy.copy(agent._driver)
     assert isinstance(driver.algorithm, AbstractDialAlgorithm)
     driver.algorithm = algorithm = driver.algorithm.at(member.risk)
-    chosen = agent.targets.get(str(risk))
+    chosen, searched = agent.targets.get(str(risk)), 0
     if chosen is None:
         learner = driver.planned().learner(algorithm)
-        chosen = agent.targets[str(risk)] = find_target(learner, best, driver.backend, risk)
+        before = driver.backend.evaluated_steps
+        chosen = agent.targets[str(risk)] = find_target(
+            learner, best, driver.backend, risk, _episodes(driver)
+        )
+        searched = driver.backend.evaluated_steps - before
     policy = BestPolicy(
         best.networks,
         algorithm.standing(best.outer, chosen.target),
         jnp.asarray(chosen.value, best.value.dtype),
     )
     driver.state = eqx.tree_at(lambda state: state.best, driver.state, policy)
-    driver.history = list(driver.history)
+    *earlier, last = driver.history
+    steps = last["simulated_steps"] + searched
+    driver.history = [*earlier, {**last, "simulated_steps": steps}]
     turned = copy.copy(agent)
     turned.risk, turned._driver = risk, driver
     return turned
 
 
+def _episodes(driver: Driver) -> int:
+    """In how many episodes a target is tried."""
+    backend = driver.backend
+    if backend.jax_env is not None:
+        return max(2, round(_EPISODES * backend.default_episodes))
+    least, most = _LIVED_EPISODES
+    length = max(1.0, driver.history[-1]["episode_length"])
+    return min(max(least, round(_LIVED_STEPS / length)), most)
+
+
 def find_target(
-    learner: AbstractLearner, best: BestPolicy, backend: Backend, risk: AbstractSpectralRisk
+    learner: AbstractLearner,
+    best: BestPolicy,
+    backend: Backend,
+    risk: AbstractSpectralRisk,
+    episodes: int,
 ) -> FoundTarget:
-    """The target with the highest value of the measure, in common random numbers."""
+    """The target with the highest value of the measure, in common random numbers; in lived episodes
+    that of the table, unless another is clearly better."""
     algorithm: Any = learner.algorithm
     centre, spread = algorithm.bracket(best.outer)
-    episodes = max(2, round(_EPISODES * backend.default_episodes))
+    lived = backend.jax_env is None
 
-    def value(target: float, count: int) -> float:
+    def returns_at(target: float, count: int) -> np.ndarray:
         policy = BestPolicy(best.networks, algorithm.standing(best.outer, target), best.value)
-        returns = backend.simulate_returns(learner, policy, count, _SEED)
+        return backend.simulate_returns(learner, policy, count, _SEED)
+
+    def value_of(returns: np.ndarray) -> float:
         return float(np.asarray(risk(returns)))
 
     first, few = algorithm.first_targets(best.outer), max(2, round(_FEW * episodes))
     if first:
-        centre = max([centre, *first], key=lambda target: value(target, few))
-    highest = FoundTarget(centre, -np.inf)
-    for step in _STEPS:
+        centre = max([centre, *first], key=lambda target: value_of(returns_at(target, few)))
+    highest, at_table = FoundTarget(centre, -np.inf), None
+    for step in _STEPS[: 1 if lived and episodes < _ENOUGH else None]:
         count = few if first and step != _STEPS[-1] else episodes
         centre, width = highest.target, step * spread
-        values: dict[int, float] = {}
+        tried: dict[int, np.ndarray] = {}
         low, high = -_REACH, _REACH
-        while len(values) < _MOST_TARGETS:
+        while len(tried) < _MOST_TARGETS:
             for place in range(low, high + 1):
-                if place not in values:
-                    values[place] = value(centre + place * width, count)
+                if place not in tried:
+                    tried[place] = returns_at(centre + place * width, count)
+            values = {place: value_of(tried[place]) for place in tried}
             best_value = max(values.values())
             top = min((p for p in values if values[p] == best_value), key=abs)
+            at_table = tried[0] if at_table is None else at_table
+            if lived and not _is_clear(algorithm, tried[top], at_table):
+                return FoundTarget(algorithm.bracket(best.outer)[0], value_of(at_table))
             highest = FoundTarget(centre + top * width, best_value)
             if low < top < high:
                 break
             low, high = min(low, top - 1), max(high, top + 1)
     return highest
+
+
+def _is_clear(algorithm: Any, returns: np.ndarray, others: np.ndarray) -> bool:
+    """Whether some returns are better by the present measure, and not by chance. Episodes of one
+    number begin alike, so that chance is that of their differences."""
+    utilities = []
+    for sample in (returns, others):
+        knots = algorithm.objective.quantiles(jnp.sort(jnp.asarray(sample, float)))
+        utilities.append(np.asarray(algorithm.objective.utility(knots)(sample)))
+    gain = utilities[0] - utilities[1]
+    return bool(gain.mean() > _CLEARLY * gain.std() / np.sqrt(len(gain)))

@@ -40,6 +40,9 @@ class Backend(Protocol):
     """Entries of an action mask: of a MultiDiscrete space, the actions of all its choices."""
     default_episodes: int
     """How many episodes `evaluate` plays unless told: fewer where they are slow."""
+    evaluated_steps: int
+    """Environment steps so far of episodes that were played to judge policies; those simulated in
+    compiled programs are not counted."""
 
     @property
     def jax_env(self) -> AbstractJaxEnv | None:

@@ -1,6 +1,6 @@
 """The public agents of the family, each one algorithm."""
 
-from downside.agents import DQN, SRM, ActorSRM, DialSRM, ICVaR, LivedSRM, StaticCVaR
+from downside.agents import DQN, SRM, ActorSRM, DialSRM, ICVaR, LivedDialSRM, LivedSRM, StaticCVaR
 from downside.envs import Hedging
 from downside.risk import AbstractSpectralRisk
 from downside.train.agent import Agent
@@ -79,9 +79,10 @@ class ACSRM(Agent):
     """AC-SRM: any static spectral risk measure, by an actor that learns from lived episodes.
 
     Any Gymnasium environment or vector environment; actions may be continuous, Discrete or
-    MultiDiscrete.
+    MultiDiscrete. With risk="dial" one actor for every mixture of the mean and one CVaR.
     """
 
     algorithm_class = LivedSRM
+    dial_algorithm = LivedDialSRM
     jax_backend = None
     gym_backend = OnPolicyBackend

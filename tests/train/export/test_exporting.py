@@ -44,6 +44,7 @@ AGENTS = {
     "dial, unordered": lambda: ds.PGSRM("downside/BettingGame-v0", risk="dial", **ACTOR),
     "AC-SRM, box": lambda: ds.ACSRM("Pendulum-v1", risk="cvar(0.5)", num_envs=2),
     "AC-SRM, discrete": lambda: ds.ACSRM("CartPole-v1", risk="exponential(4)", num_envs=2),
+    "AC-SRM, dial": lambda: ds.ACSRM("Pendulum-v1", risk="dial", num_envs=2),
     "QR-SRM, history": lambda: ds.QRSRM(
         "CartPole-v1", risk="cvar(0.5)", **{**SMALL, "history_length": 2, "layer_norm": True}
     ),

@@ -67,7 +67,12 @@ class InProcess:
     """Measures beside the agent's own that go into its run folder."""
 
     def train(self, agents: Sequence[Agent], **options: Any) -> list[Trained]:
-        """Trains the agents that are not in the storage; `options` are those of `train_agents`."""
+        """Trains the agents that are not in the storage; `options` are those of `train_agents`.
+
+        Those that live through their episodes are trained one after the other.
+        """
+        if agents and agents[0].jax_backend is None:
+            return self._train_alone(agents, **options)
         done = {agent: stored for agent in agents if (stored := self._stored(agent)) is not None}
         missing = [agent for agent in agents if agent not in done]
 
@@ -79,6 +84,25 @@ class InProcess:
                 missing, total_timesteps=self.total_timesteps, finished=finished, **options
             )
         return [done[agent] for agent in agents]
+
+    def _train_alone(
+        self, agents: Sequence[Agent], progress_bar: bool = False, **options: Any
+    ) -> list[Trained]:
+        given = [name for name, value in options.items() if value is not None]
+        if given:
+            raise ValueError(
+                f"`{given[0]}` must be left out for {agents[0].name}, which lives through its "
+                f"episodes: its agents are trained one after the other. Got {options[given[0]]!r}."
+            )
+        trained = []
+        for agent in agents:
+            agent.adapt(self.total_timesteps)  # so that settings are those of a run that is there
+            done = self._stored(agent)
+            if done is None:
+                agent.learn(self.total_timesteps, progress_bar=progress_bar)
+                done = self._keep(agent)
+            trained.append(done)
+        return trained
 
     def _folder(self, agent: Agent) -> Path | None:
         if self.storage is None:

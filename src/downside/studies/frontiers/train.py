@@ -48,15 +48,16 @@ def frontier(
     With `dial`, or for an agent that is a dial, each seed is one training for all mixtures.
 
     Arguments:
-        env: an environment written in JAX, as for `ds.train_many`; or a dial that has learned, or
-            several with different seeds.
+        env: an environment written in JAX, as for `ds.train_many`; any other for a dial of
+            `ds.ACSRM`; or a dial that has learned, or several with different seeds.
         start: the measure at one end, and the horizontal axis.
         end: the measure at the other end, and the vertical axis.
         points: how many mixtures, both ends included.
         seeds: each mixture has an agent for each seed. Intervals are over seeds; with a single
             seed, over its episodes.
         agent: the algorithm; it must take mixtures, as `ds.QRSRM` does, which is the default.
-        dial: whether to train one agent for all mixtures, with risk="dial"; `ds.PGSRM` by default.
+        dial: whether to train one agent for all mixtures, with risk="dial"; `ds.PGSRM` by default,
+            `ds.ACSRM` in any Gymnasium environment.
         preset: "default" or "paper".
         total_timesteps: environment steps of each agent.
         episodes: fresh episodes that each agent is evaluated in.
@@ -100,9 +101,10 @@ def frontier(
     storage = None if folder is None else Path(folder)
     if storage is not None:
         _check_texts([start, end, *risks])
-    check_in_jax(env, env_kwargs)
     options = {"preset": preset, "env_kwargs": env_kwargs, "network": network, **changes}
     agent = agent or (PGSRM if dial else QRSRM)
+    if not dial:  # a dial's agent says by itself what it needs
+        check_in_jax(env, env_kwargs)
     agents = make_agents(env, [family_of(risks)] if dial else risks, seeds, agent, **options)
     planned = is_planned(agents[0], exact)
     check_timesteps(total_timesteps, agents[0].settings)

@@ -14,9 +14,7 @@ from jaxtyping import Array, Bool, Float
 from downside._files import atomic_write
 from downside.agents.actor import Actor, network_at
 from downside.agents.actor_critic_learner import ActorCriticLearner
-from downside.agents.algorithm import OuterVariable
-from downside.agents.choice_dial import ChoiceVariable
-from downside.agents.dial import DialVariable
+from downside.agents.algorithm import AbstractDialAlgorithm, OuterVariable
 from downside.agents.quantile_learner import QuantileLearner
 from downside.envs import Memory
 from downside.envs.memory import append_memory
@@ -120,7 +118,7 @@ def decide(
 def _defaults(policy: Policy) -> dict[str, np.ndarray]:
     """Inputs that may be left out: where the dial stands, and which actions are legal."""
     defaults: dict[str, np.ndarray] = {}
-    if isinstance(policy.best.outer, DialVariable | ChoiceVariable):
+    if isinstance(policy.learner.algorithm, AbstractDialAlgorithm):
         position = policy.best.outer.position
         defaults["b"] = np.asarray(position.target, np.float32).reshape(1)
         defaults["kappa"] = np.asarray(position.ratio, np.float32).reshape(1)

@@ -116,7 +116,7 @@ def test_increments_of_h_add_up_to_the_utility_of_the_return():
     assert spec is not None
     backend.resume(spec, state, 0)
     steps, ended = backend._collect(spec, algorithm, state, 0)
-    paid = increments(state.outer, steps)[:4, 0]
+    paid = increments(algorithm, state.outer, steps)[:4, 0]
     h, c = agent._driver.algorithm.utility(state.outer), 0.99 ** np.arange(4)
     assert ended.shape == (2, 3)
     np.testing.assert_allclose((c * paid).sum(), h(ended[0, 0]) - h(0.0), rtol=1e-5)

@@ -29,6 +29,7 @@ class AbstractGymBackend(abc.ABC):
     """Whether defaults also follow from episodes that are not short."""
     jax_env: AbstractJaxEnv | None = None
     default_episodes = 1_000
+    evaluated_steps = 0
 
     def __init__(self, adapter: VectorEnvAdapter):
         self.adapter, self.env = adapter, adapter.env
@@ -92,7 +93,9 @@ class AbstractGymBackend(abc.ABC):
         finally:
             adapter.close()
         # The first of many episodes come from all environments.
-        return np.array([row[0] for row in in_turns(rows)])
+        returns, _, lengths = np.array(in_turns(rows)).T
+        self.evaluated_steps += int(lengths.sum())
+        return returns
 
     @property
     def aligned(self) -> bool:

@@ -42,6 +42,7 @@ class AbstractJaxBackend(abc.ABC):
     settings_class: ClassVar[type[Settings]]
     program: ClassVar[Any]
     default_episodes = 100_000
+    evaluated_steps = 0
     aligned = True
     first_action = 0
 

@@ -14,10 +14,10 @@ from gymnasium.vector import AutoresetMode
 from jaxtyping import Array, Float, Key
 
 from downside._random import stream
-from downside.agents.acsrm import LivedSRM
 from downside.agents.actor_critic_learner import LivedBatch
 from downside.agents.algorithm import AbstractAlgorithm
 from downside.agents.learner import AbstractLearner
+from downside.agents.lived import AbstractLivedAlgorithm
 from downside.agents.networks import MakeTrunk
 from downside.agents.policy_head import PolicyHead
 from downside.agents.settings import OnPolicySettings
@@ -32,35 +32,32 @@ from downside.envs.gymnasium.rollout import VectorRollout
 from downside.envs.gymnasium.vector_adapter import VectorEnvAdapter
 from downside.train.backends.gymnasium.adapting import WarmUp
 from downside.train.backends.gymnasium.base import AbstractGymBackend
-from downside.train.backends.gymnasium.program import greedy_actions
 from downside.train.backends.gymnasium.state import Streams, episode_seed
 from downside.train.backends.jax.backend import greedy_returns
 from downside.train.backends.on_policy import fit as on_policy_fit
+from downside.train.backends.on_policy.episodes import (
+    add_episodes,
+    judged,
+    last_episodes,
+    policy_to_keep,
+)
+from downside.train.backends.on_policy.positions import FinalPolicy, begun
 from downside.train.backends.on_policy.program import (
     RECENT,
-    TABLE,
     WINDOW,
     Explorer,
     OnPolicySpec,
     OnPolicyState,
-    add_episodes,
     fresh,
     improve,
     in_32_bits,
     increments,
-    last_episodes,
     next_outer,
     order_of,
-    table_of,
-    valued,
 )
 from downside.train.backends.on_policy.warm_up import play_at_random
 from downside.train.backends.state import BestPolicy
 
-_JUDGED = 0.5
-"""Share of the run after which policies are judged by their episodes."""
-_CLEARLY = 3.0
-"""Standard errors by which a policy is clearly worse than the best so far."""
 _EVALUATED = 1_024
 """Copies in which policies are evaluated that see the number of the step or the last steps."""
 
@@ -79,6 +76,8 @@ class OnPolicyBackend(AbstractGymBackend):
             self.jax_env, self.default_episodes = jax_env, 100_000
         self.head = PolicyHead.of(adapter.action_space, adapter.name)
         self._rollout: VectorRollout | None = None
+        self._positions: Any = None
+        """Of the episodes under way, if they have positions."""
 
     @classmethod
     def make(
@@ -126,7 +125,7 @@ class OnPolicyBackend(AbstractGymBackend):
     def _first_state(
         self, spec: OnPolicySpec, algorithm: AbstractAlgorithm, key: Key[Array, ""]
     ) -> OnPolicyState:
-        assert isinstance(algorithm, LivedSRM)
+        assert isinstance(algorithm, AbstractLivedAlgorithm)
         learner, outer = fresh(spec, algorithm, self.adapter.observation_size, key)
         return OnPolicyState(
             learner=learner,
@@ -135,7 +134,7 @@ class OnPolicyBackend(AbstractGymBackend):
             spread=jnp.ones(()),
             best=BestPolicy(learner.networks, outer, jnp.asarray(-jnp.inf)),
             key=key,
-            episodes=np.zeros((WINDOW, 3)),
+            episodes=np.zeros((WINDOW, 3 + algorithm.recorded)),
             ended=np.zeros((), np.int64),
             recent=np.zeros(RECENT, np.int64),
         )
@@ -146,14 +145,15 @@ class OnPolicyBackend(AbstractGymBackend):
         self, spec: OnPolicySpec, algorithm: AbstractAlgorithm, state: OnPolicyState
     ) -> tuple[OnPolicyState, dict[str, float]]:
         """Some iterations: steps of all environments, updates, and the next h."""
-        assert isinstance(algorithm, LivedSRM)
+        assert isinstance(algorithm, AbstractLivedAlgorithm)
         if self._rollout is None or self._rollout.disturbed:  # a callback has played in it
             self.resume(spec, state, int(state.learner.iterations) * spec.transitions)
         metrics: Any = None
         for _ in range(spec.settings.outer_interval):
             state, metrics = self._iteration(spec, algorithm, state)
         episodes = last_episodes(state)
-        returns, rewards, lengths = episodes.T if len(episodes) else np.zeros((3, 1))
+        episodes = episodes if len(episodes) else np.zeros((1, state.episodes.shape[1]))
+        returns, rewards, lengths = episodes[:, :3].T
         iterations = int(state.learner.iterations)
         logged = {name: float(value) for name, value in metrics._asdict().items()}
         noise = 1.0 if self.head.choices else spec.settings.noise
@@ -163,7 +163,7 @@ class OnPolicyBackend(AbstractGymBackend):
             "simulated_steps": 0,
             "updates": float(iterations * spec.updates_per_iteration),
             **logged,
-            "value": float(valued(algorithm.objective, table_of(returns))[0]),
+            "value": judged(spec, algorithm, episodes)[0],
             "best": float(state.best.value),
             "mean": float(returns.mean()),
             "spread": float(returns.std()),
@@ -174,7 +174,7 @@ class OnPolicyBackend(AbstractGymBackend):
         }
 
     def _iteration(
-        self, spec: OnPolicySpec, algorithm: LivedSRM, state: OnPolicyState
+        self, spec: OnPolicySpec, algorithm: AbstractLivedAlgorithm, state: OnPolicyState
     ) -> tuple[OnPolicyState, Any]:
         """Lives through some steps, learns from them, and moves h."""
         iteration = int(state.learner.iterations)
@@ -186,17 +186,21 @@ class OnPolicyBackend(AbstractGymBackend):
             short = jnp.asarray(longest <= spec.settings.step_inputs, jnp.float32)
             outer = dataclasses.replace(state.outer, short=short)
             state = dataclasses.replace(state, outer=outer)
-        steps["increments"] = increments(state.outer, steps)
+        steps["increments"] = increments(algorithm, state.outer, steps)
         order = order_of(spec, Streams(state.key).generator("order", iteration))
         batch = LivedBatch(**in_32_bits(steps), order=order)  # pyright: ignore[reportArgumentType]
         learner, metrics = improve(spec, algorithm, state.learner, state.outer, batch)
-        judged = self._judge(spec, algorithm, state, learner, iteration + 1)
-        state = dataclasses.replace(state, learner=learner, best=judged)
+        kept = policy_to_keep(spec, algorithm, state, learner, iteration + 1)
+        state = dataclasses.replace(state, learner=learner, best=kept)
         return self._moved(spec, algorithm, state, (iteration + 1) / spec.iterations), metrics
 
     def _collect(
-        self, spec: OnPolicySpec, algorithm: LivedSRM, state: OnPolicyState, iteration: int
-    ) -> tuple[dict[str, Any], Float[np.ndarray, "k 3"]]:
+        self,
+        spec: OnPolicySpec,
+        algorithm: AbstractLivedAlgorithm,
+        state: OnPolicyState,
+        iteration: int,
+    ) -> tuple[dict[str, Any], Float[np.ndarray, "k r"]]:
         """Steps all environments; what happened, and the episodes that ended."""
         rollout, settings = self._rollout, spec.settings
         assert rollout is not None
@@ -209,13 +213,18 @@ class OnPolicyBackend(AbstractGymBackend):
         else:
             noise = generator.standard_normal(shape, np.float32)
         lived: list[dict[str, Any]] = []
-        ended = [np.zeros((0, 3))]
+        ended = [np.zeros((0, state.episodes.shape[1]))]
         repeated = settings.episodes_per_seed > 1
         seed = Streams(state.key).seed("repeated episodes", iteration)
+        key = stream(state.key, "positions", iteration)
         for number, row in enumerate(noise):
             if repeated and number % spec.part == 0:
                 rollout.reset(seed)
-            raw, actions = explore(rollout, row)
+            # Episodes of the same seed have the same positions.
+            self._positions = positions = begun(
+                algorithm, state.outer, self._positions, rollout.started, key, number % spec.part
+            )
+            raw, actions = explore(rollout, positions, row)
             before = rollout.observations, rollout.memory, rollout.masks
             step, rows = rollout.step(actions)
             discount = np.where(step.is_step, settings.gamma, 1.0)
@@ -232,16 +241,18 @@ class OnPolicyBackend(AbstractGymBackend):
                     # What the next reset cuts off is truncated.
                     "over": step.over | (repeated and (number + 1) % spec.part == 0),
                     "is_step": step.is_step,
+                    "positions": positions,
                 }
             )
-            ended.append(rows)
+            records = algorithm.record(positions, len(step.over))[step.over]
+            ended.append(np.concatenate([rows, records], axis=1))
         stacked: dict[str, Any] = jax.tree.map(lambda *parts: np.stack(parts), *lived)
         return stacked, np.concatenate(ended)
 
     def _moved(
         self,
         spec: OnPolicySpec,
-        algorithm: LivedSRM,
+        algorithm: AbstractLivedAlgorithm,
         state: OnPolicyState,
         progress: float,
         rate: float | None = None,
@@ -249,12 +260,14 @@ class OnPolicyBackend(AbstractGymBackend):
         """With the h that the last episodes ask for."""
         rollout, episodes = self._rollout, last_episodes(state)
         assert rollout is not None
-        # Where no episode has ended, what was earned so far has to do.
-        returns = episodes[:, 0] if len(episodes) else rollout.memory.accumulated
+        if not len(episodes):  # what was earned so far has to do
+            earned = rollout.memory.accumulated
+            records = algorithm.record(self._positions, len(earned))
+            episodes = np.column_stack([earned, rollout.rewards, rollout.lengths, records])
         outer = next_outer(
             algorithm,
             state.outer,
-            table_of(returns),
+            algorithm.summary(episodes[:, 0], episodes[:, 3:]),
             jnp.asarray(spec.mean_share(progress), jnp.float32),
             jnp.asarray(spec.settings.outer_rate if rate is None else rate, jnp.float32),
         )
@@ -263,31 +276,13 @@ class OnPolicyBackend(AbstractGymBackend):
             state, outer=outer, spread=outer.spread, has_outer=jnp.asarray(risk)
         )
 
-    def _judge(
-        self, spec: OnPolicySpec, algorithm: LivedSRM, state: OnPolicyState, learner: Any, done: int
-    ) -> BestPolicy:
-        """The policy to keep: the later one, unless its last episodes are clearly worse."""
-        best, progress = state.best, done / spec.iterations
-        returns = last_episodes(state)[:, 0]
-        candidate = BestPolicy(learner.average, state.outer, jnp.asarray(-jnp.inf))
-        if progress <= _JUDGED or not len(returns):
-            return candidate
-        value, error = map(float, valued(algorithm.objective, table_of(returns)))
-        # Episodes of one seed share their market: at worst they count as one.
-        error *= (TABLE * spec.settings.episodes_per_seed / len(returns)) ** 0.5
-        if spec.settings.keep_best:
-            if value < best.value - _CLEARLY * error:
-                return best
-            value = max(value, float(best.value))
-        return dataclasses.replace(candidate, value=jnp.asarray(value, jnp.float32))
-
     # --- around a run -------------------------------------------------------------------------
 
     def fit_return_distribution(
         self, spec: OnPolicySpec, algorithm: AbstractAlgorithm, state: OnPolicyState
     ) -> tuple[OnPolicyState, int]:
         """Plays some episodes of the final policy, and learns what follows its actions."""
-        assert isinstance(algorithm, LivedSRM)
+        assert isinstance(algorithm, AbstractLivedAlgorithm)
         learner, best, settings = spec.learner(algorithm), state.best, spec.settings
         streams = Streams(state.key)
         steps = math.ceil(settings.evaluation_fraction * spec.iterations * spec.transitions)
@@ -295,7 +290,7 @@ class OnPolicyBackend(AbstractGymBackend):
         rollout = VectorRollout(self.adapter, settings.gamma, streams.seed("evaluation"))
         played = on_policy_fit.play(
             rollout,
-            greedy_actions(learner, best.networks, best.outer),
+            FinalPolicy(learner, best.networks, best.outer, state.key),
             self.head,
             streams.generator("deviate", 0),
             steps,
@@ -380,10 +375,12 @@ class OnPolicyBackend(AbstractGymBackend):
 
     def skeleton(self, spec: OnPolicySpec, algorithm: AbstractAlgorithm) -> Any:
         """A tree like that of `to_tree`, with the right shapes."""
+        assert isinstance(algorithm, AbstractLivedAlgorithm)
         state = eqx.filter_eval_shape(
             lambda key: self._first_state(spec, algorithm, key), jax.random.key(0)
         )
-        in_numpy = (np.zeros((WINDOW, 3)), np.zeros((), np.int64), np.zeros(RECENT, np.int64))
+        window = np.zeros((WINDOW, 3 + algorithm.recorded))
+        in_numpy = (window, np.zeros((), np.int64), np.zeros(RECENT, np.int64))
         return eqx.tree_at(lambda s: (s.episodes, s.ended, s.recent), state, in_numpy)
 
     def from_tree(self, tree: Any) -> OnPolicyState:

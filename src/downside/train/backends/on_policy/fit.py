@@ -14,8 +14,8 @@ import numpy as np
 from jaxtyping import Array, Float, Int, Key
 
 from downside._random import stream
-from downside.agents.acsrm import LivedUtility
 from downside.agents.actor_critic_learner import ActorCriticLearner
+from downside.agents.algorithm import OuterVariable
 from downside.agents.networks import Network
 from downside.agents.policy_head import PolicyHead
 from downside.envs import Memory
@@ -45,13 +45,15 @@ class PlayedReturns(NamedTuple):
     raw: Float[np.ndarray, "n r"]
     returns: Float[np.ndarray, " n"]
     """The discounted return from there on."""
+    positions: Any
+    """Of the episodes that the steps belong to, if they have positions."""
     steps: int
     """Environment steps that it took."""
 
 
 def play(
     rollout: VectorRollout,
-    act: Callable[[VectorRollout], Any],
+    act: Callable[[VectorRollout], tuple[Any, Any]],
     head: PolicyHead,
     generator: np.random.Generator,
     steps: int,
@@ -70,19 +72,20 @@ def play(
     for time in range(rounds * _LONGER):
         if time >= rounds and np.isfinite(totals).any():
             break
-        raw = _raw(head, act(rollout))
+        actions, positions = act(rollout)
+        raw = _raw(head, actions)
         deviate = ~deviated & (generator.random(count) < _DEVIATING / max(length, 1.0))
         raw = np.where(deviate[:, None], _random(head, raw, rollout.masks, generator), raw)
         first[number[deviate], columns[deviate]] = time
         deviated |= deviate
         before = rollout.observations, rollout.memory
         step, ended = rollout.step(np.asarray(head.action_of_rows(raw)))
-        rows.append((*before, raw, number.copy(), step.is_step))
+        rows.append((*before, raw, number.copy(), step.is_step, positions))
         over = np.flatnonzero(step.over)
         totals[number[over], over] = ended[:, 0]
         number[over] += 1
         deviated[over] = False
-    observations, memories, raws, numbers, are_steps = zip(*rows, strict=True)
+    observations, memories, raws, numbers, are_steps, placed = zip(*rows, strict=True)
     episode = np.stack(numbers)
     total, begin = totals[episode, columns], first[episode, columns]
     accumulated = np.stack([memory.accumulated for memory in memories])
@@ -92,43 +95,43 @@ def play(
     known &= discount > _LEAST_DISCOUNT
     memory = Memory(accumulated[known], discount[known])
     returns = (total[known] - memory.accumulated) / memory.discount_so_far
-    shown = (np.stack(observations)[known], memory, np.stack(raws)[known], returns)
+    positions = jax.tree.map(lambda *parts: np.stack(parts)[known], *placed)
+    shown = (np.stack(observations)[known], memory, np.stack(raws)[known], returns, positions)
     return PlayedReturns(*shown, steps=len(rows) * count)
 
 
 def fit(
     learner: ActorCriticLearner,
     returns: Network,
-    outer: LivedUtility,
+    outer: OuterVariable,
     played: PlayedReturns,
     generator: np.random.Generator,
     key: Key[Array, ""],
 ) -> Network:
     """The network, trained on what was played."""
     index = generator.choice(len(played.returns), _ROWS, replace=len(played.returns) < _ROWS)
-    observations, memory, raw, targets = (
-        jax.tree.map(lambda rows: jnp.asarray(rows[index], jnp.float32), part)
-        for part in (played.observations, played.memory, played.raw, played.returns)
-    )
-    return _fit(learner, returns, outer, observations, memory, raw, targets, key)
+    parts = (played.observations, played.memory, played.raw, played.positions, played.returns)
+    chosen = jax.tree.map(lambda rows: jnp.asarray(rows[index], jnp.float32), parts)
+    return _fit(learner, returns, outer, chosen, key)
 
 
 @eqx.filter_jit
 def _fit(
     learner: ActorCriticLearner,
     returns: Network,
-    outer: LivedUtility,
-    observations: Array,
-    memory: Memory,
-    raw: Array,
-    targets: Array,
+    outer: OuterVariable,
+    chosen: tuple[Any, ...],
     key: Key[Array, ""],
 ) -> Network:
-    def see(observation: Array, memory: Memory, raw: Array) -> Array:
-        inputs = learner.algorithm.network_input(observation, memory, outer)
+    algorithm = learner.algorithm
+
+    def see(observation: Array, memory: Memory, raw: Array, position: Any) -> Array:
+        placed = algorithm.placed(outer, position)
+        inputs = algorithm.network_input(observation, memory, placed)
         return jnp.concatenate([inputs, learner.head.encode(raw)])
 
-    inputs = jax.vmap(see)(observations, memory, raw)
+    *seen, targets = chosen
+    inputs = jax.vmap(see)(*seen)
     orders: Int[Array, "u b"] = jax.random.randint(
         stream(key, "fit"), (_UPDATES, _BATCH), 0, targets.shape[0]
     )

@@ -13,32 +13,23 @@ import numpy as np
 from jaxtyping import Array, Float, Int, Key
 
 from downside._random import stream
-from downside.agents.acsrm import LivedSRM, LivedUtility
 from downside.agents.actor_critic_learner import (
     ActorCriticLearner,
     ActorCriticState,
     LivedBatch,
     UpdateMetrics,
 )
-from downside.agents.algorithm import AbstractAlgorithm
+from downside.agents.algorithm import AbstractAlgorithm, OuterVariable
+from downside.agents.lived import AbstractLivedAlgorithm
 from downside.agents.networks import MakeTrunk
 from downside.agents.policy_head import PolicyHead
 from downside.agents.settings import OnPolicySettings
 from downside.envs import AbstractJaxEnv, Memory
 from downside.envs.memory_env import initial_memory
-from downside.risk.mixture import CVaRMixture
 from downside.train.backends.gymnasium.program import ArrayStructure, flat_arrays
 from downside.train.backends.jax.program import strong
 from downside.train.backends.state import CommonState
 
-WINDOW = 4096
-"""Finished episodes that are remembered."""
-LEAST_EPISODES = 200
-"""Of these, so many decide about h at least."""
-RECENT = 8
-"""Iterations whose episodes decide about h, if there are more."""
-TABLE = 1024
-"""Quantiles of the last returns that h comes from: what is compiled has one size."""
 _LEAST_DISCOUNT = 1e-9
 """Discounts count as at least this when increments are divided by them."""
 
@@ -110,7 +101,7 @@ class OnPolicySpec(eqx.Module):
 
     def learner(self, algorithm: AbstractAlgorithm) -> ActorCriticLearner:
         """The learner, with schedules of the length of the run."""
-        assert isinstance(algorithm, LivedSRM)
+        assert isinstance(algorithm, AbstractLivedAlgorithm)
         return ActorCriticLearner(
             algorithm,
             self.settings,
@@ -134,48 +125,32 @@ _TRANSITIONS, _LEAST_STEPS = 2048, 16
 """Steps of an iteration in all environments, and in each at least."""
 
 
+WINDOW, RECENT = 4096, 8
+"""Finished episodes that are remembered; iterations of which it is known how many they were."""
+
+
 class OnPolicyState(CommonState):
     """What changes in a run of AC-SRM."""
 
     learner: ActorCriticState
-    episodes: Float[np.ndarray, "w 3"]
-    """Of the last episodes, the latest last: discounted return, sum of rewards, length."""
+    episodes: Float[np.ndarray, "w r"]
+    """Of the last episodes, the latest last: discounted return, sum of rewards, length, and what
+    the algorithm records of their positions."""
     ended: Int[np.ndarray, ""]
     """Episodes that have ended so far."""
     recent: Int[np.ndarray, " r"]
     """How many of them in each of the last iterations, the latest last."""
 
 
-def last_episodes(state: OnPolicyState) -> Float[np.ndarray, "n 3"]:
-    """The episodes that tell what the present policy earns."""
-    count = max(LEAST_EPISODES, int(state.recent.sum()))
-    return (
-        state.episodes[-min(count, int(state.ended), WINDOW) :]
-        if int(state.ended)
-        else (state.episodes[:0])
-    )
-
-
-def add_episodes(state: OnPolicyState, rows: Float[np.ndarray, "k 3"]) -> OnPolicyState:
-    """With the episodes of one more iteration."""
-    episodes = np.concatenate([state.episodes, rows])[-WINDOW:]
-    recent = np.append(state.recent, len(rows))[-RECENT:]
-    ended = np.asarray(state.ended + len(rows))
-    return dataclasses.replace(state, episodes=episodes, ended=ended, recent=recent)
-
-
-def table_of(returns: Float[np.ndarray, " n"]) -> Float[Array, " m"]:
-    """Quantiles of the returns, in increasing order; always as many."""
-    ranks = (np.arange(TABLE) + 0.5) / TABLE
-    return jnp.asarray(np.quantile(returns, ranks, method="inverted_cdf"), jnp.float32)
-
-
-def increments(outer: LivedUtility, steps: Mapping[str, Any]) -> Float[np.ndarray, "T n"]:
-    """(h(s') - h(s))/c, in 64 bits: c becomes small in long episodes."""
-    h = jax.tree.map(lambda leaf: np.asarray(leaf, np.float64), outer.utility)
-    memory, after = steps["memory"], steps["next_memory"]
+def increments(
+    algorithm: AbstractLivedAlgorithm, outer: OuterVariable, steps: Mapping[str, Any]
+) -> Float[np.ndarray, "T n"]:
+    """What each step adds to the utility, divided by c; in 64 bits: c becomes small in long
+    episodes."""
+    memory, after, positions = (steps[name] for name in ("memory", "next_memory", "positions"))
     discount = np.maximum(memory.discount_so_far, _LEAST_DISCOUNT)
-    return (h(after.accumulated) - h(memory.accumulated)) / discount
+    before = algorithm.utilities(memory.accumulated, positions, outer)
+    return (algorithm.utilities(after.accumulated, positions, outer) - before) / discount
 
 
 def order_of(spec: OnPolicySpec, generator: np.random.Generator) -> Int[np.ndarray, "u b"]:
@@ -207,11 +182,13 @@ class Explorer:
         self._leaves, structure = flat_arrays(tree)
         self._compiled = _compiled_exploration(structure)
 
-    def __call__(self, rollout: Any, noise: Float[np.ndarray, "n o"]) -> tuple[Any, Any]:
+    def __call__(
+        self, rollout: Any, positions: Any, noise: Float[np.ndarray, "n o"]
+    ) -> tuple[Any, Any]:
         """The raw actions of all environments, and the actions."""
         memory = tuple(part.astype(np.float32) for part in rollout.memory)
         raw, actions = self._compiled(
-            self._leaves, rollout.observations, *memory, rollout.masks, noise
+            self._leaves, positions, rollout.observations, *memory, rollout.masks, noise
         )
         return np.asarray(raw), np.asarray(actions)
 
@@ -219,24 +196,27 @@ class Explorer:
 @functools.lru_cache(maxsize=16)
 def _compiled_exploration(structure: ArrayStructure) -> Any:
     @functools.partial(jax.jit, compiler_options={"xla_cpu_multi_thread_eigen": False})
-    def explore(leaves: list[Array], observations: Array, s: Array, c: Array, *rest: Array) -> Any:
+    def explore(leaves: list[Array], positions: Any, *situation: Array) -> Any:
         learner, networks, outer, log_anneal = structure.whole(leaves)
 
-        def alone(observation: Array, s: Array, c: Array, mask: Array, noise: Array) -> Any:
-            memory = Memory(s, c)
-            return learner.explore(networks, observation, memory, mask, outer, noise, log_anneal)
+        def alone(position: Any, x: Array, s: Array, c: Array, mask: Array, noise: Array) -> Any:
+            placed, memory = learner.algorithm.placed(outer, position), Memory(s, c)
+            return learner.explore(networks, x, memory, mask, placed, noise, log_anneal)
 
-        return jax.vmap(alone)(observations, s, c, *rest)
+        return jax.vmap(alone)(positions, *situation)
 
     return explore
 
 
 @eqx.filter_jit
 def fresh(
-    spec: OnPolicySpec, algorithm: LivedSRM, observation_size: int, key: Key[Array, ""]
-) -> tuple[ActorCriticState, LivedUtility]:
-    """Networks that have learned nothing, and the first h. Compiled, since it is many small steps
-    that would be compiled one by one."""
+    spec: OnPolicySpec,
+    algorithm: AbstractLivedAlgorithm,
+    observation_size: int,
+    key: Key[Array, ""],
+) -> tuple[ActorCriticState, OuterVariable]:
+    """Networks that have learned nothing, and the first outer variable. Compiled, since it is many
+    small steps that would be compiled one by one."""
     outer = algorithm.initial_outer(jnp.array([-1.0, 1.0]))
     inputs = jax.eval_shape(
         lambda x: algorithm.network_input(x, initial_memory(), outer),
@@ -249,9 +229,9 @@ def fresh(
 @eqx.filter_jit
 def improve(
     spec: OnPolicySpec,
-    algorithm: LivedSRM,
+    algorithm: AbstractLivedAlgorithm,
     state: ActorCriticState,
-    outer: LivedUtility,
+    outer: OuterVariable,
     batch: LivedBatch,
 ) -> tuple[ActorCriticState, UpdateMetrics]:
     """The gradient steps of an iteration."""
@@ -260,19 +240,11 @@ def improve(
 
 @eqx.filter_jit
 def next_outer(
-    algorithm: LivedSRM,
-    outer: LivedUtility,
-    returns: Float[Array, " n"],
+    algorithm: AbstractLivedAlgorithm,
+    outer: OuterVariable,
+    lived: Any,
     mean_share: Float[Array, ""],
     rate: Float[Array, ""],
-) -> LivedUtility:
-    """H a share `rate` of the way to that of the last episodes."""
-    return algorithm.moved(outer, algorithm.lived(returns, mean_share), rate)
-
-
-@eqx.filter_jit
-def valued(
-    objective: CVaRMixture, returns: Float[Array, " n"]
-) -> tuple[Float[Array, ""], Float[Array, ""]]:
-    """The risk value of these returns, and its standard error."""
-    return objective.value(returns), objective.standard_error(returns)
+) -> OuterVariable:
+    """The outer variable a share `rate` of the way to that of the last episodes."""
+    return algorithm.next_outer(outer, lived, mean_share, rate)
