@@ -6,17 +6,21 @@
 Writes `results/dial-lived.csv`: a row for each problem, method, seed and measure, with the mean and
 the tail of the same policy beside its value. What has its rows is not made again; agents are kept
 under `runs/dial-lived`. Problems: mean reversion with continuous trades, as a vector environment in
-NumPy (the optimum is known); the lander with a gamble on its right side, which Box2D simulates.
+NumPy (the optimum is known); gym-trading-env (`pip install gym-trading-env`) with prices of our
+own; the lander with a gamble on its right side, which Box2D simulates.
 """
 
 import argparse
 import dataclasses
+import functools
+import importlib
 import sys
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+import gymnasium as gym
 import numpy as np
 from doors import Reversion
 from gymnasium import spaces
@@ -49,6 +53,59 @@ def reversion() -> Any:
     )
 
 
+class EndsForGood(gym.Wrapper):
+    """After its last day nothing more can be earned: a truncation is a termination."""
+
+    def step(self, action):
+        """As the environment's."""
+        observation, reward, terminated, truncated, _ = self.env.step(action)
+        return observation, float(reward), bool(terminated or truncated), False, {}
+
+    def reset(self, *, seed=None, options=None):
+        """The package draws the first day from NumPy's global generator."""
+        if seed is not None:
+            np.random.seed(seed)  # noqa: NPY002
+        observation, _ = self.env.reset(seed=seed, options=options)
+        return observation, {}
+
+
+@functools.cache
+def prices() -> Any:
+    """Eight years of days whose logarithmic returns have mean 0.005 and standard deviation 0.02."""
+    pandas: Any = importlib.import_module("pandas")
+
+    returns = np.random.default_rng(0).normal(0.005, 0.02, 2_000)
+    frame = pandas.DataFrame(
+        {"close": 100.0 * np.exp(np.cumsum(returns)), "feature_return": returns},
+        index=pandas.date_range("2018-01-01", periods=2_000),
+    )
+    return frame
+
+
+def trading() -> gym.Env:
+    """gym-trading-env: 20 days from a random one on, with 0, a half or all of the capital
+    invested at a fee of 0.05%; rewards are the logarithmic returns of the capital in percent."""
+    importlib.import_module("gym_trading_env")  # registers it
+
+    env = gym.make(
+        "TradingEnv",
+        df=prices(),
+        positions=[0, 0.5, 1],
+        initial_position=0,
+        trading_fees=0.0005,
+        reward_function=_percent,
+        max_episode_duration=21,
+        verbose=0,
+        disable_env_checker=True,
+    )
+    return EndsForGood(env)
+
+
+def _percent(history: Any) -> float:
+    values = history["portfolio_valuation", -1], history["portfolio_valuation", -2]
+    return 100.0 * float(np.log(values[0] / values[1]))
+
+
 @dataclasses.dataclass(frozen=True)
 class Problem:
     """A problem, and what its dial is turned to."""
@@ -72,9 +129,17 @@ PROBLEMS = {
         ("mean", "cvar(0.5)", "cvar(0.2)"),
         {"gamma": 0.99},
     ),
+    "trading": Problem(
+        lambda: gym.vector.SyncVectorEnv([trading] * 64, autoreset_mode=AutoresetMode.SAME_STEP),
+        400_000,
+        5_000,
+        "cvar(0.1)",
+        ("mean", "0.5*mean + 0.5*cvar(0.2)", "cvar(0.5)", "cvar(0.2)", "cvar(0.1)"),
+        settings={"gamma": 0.999},
+    ),
     "lander": Problem(
         lambda: "downside/RiskyLunarLander-v0",
-        300_000,
+        1_500_000,
         300,
         "cvar(0.1)",
         ("mean", "0.5*mean + 0.5*cvar(0.2)", "cvar(0.5)", "cvar(0.2)", "cvar(0.1)"),
