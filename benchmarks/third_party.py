@@ -75,11 +75,11 @@ PROBLEMS: dict[str, Problem] = {
     "Taxi": Problem(made("Taxi-v4"), 20_000),
     "Blackjack": Problem(made("Blackjack-v1"), 20_000, episodes=200),
     "MountainCar": Problem(made("MountainCar-v0"), 20_000),
-    "Acrobot": Problem(made("Acrobot-v1"), 20_000),
+    "Acrobot": Problem(made("Acrobot-v1"), 60_000),
     "Pendulum": Problem(made("Pendulum-v1"), 30_000, "ACSRM"),
     "HalfCheetah": Problem(made("HalfCheetah-v5"), 30_000, "ACSRM", episodes=20),
     "LunarLanderContinuous": Problem(made("LunarLander-v3", continuous=True), 30_000, "ACSRM"),
-    "highway-env": Problem(made("highway_env:highway-fast-v0"), 500, episodes=4, num_envs=2),
+    "highway-env": Problem(made("highway_env:highway-fast-v0"), 5_000, episodes=20, num_envs=2),
     "MiniGrid": Problem(
         lambda: grid("MiniGrid-Empty-5x5-v0"), 10_000, settings={"cnn": True, "hidden_sizes": (64,)}
     ),
