@@ -72,7 +72,7 @@ def atari(name: str) -> gym.Env:
 PROBLEMS: dict[str, Problem] = {
     "FrozenLake": Problem(made("FrozenLake-v1"), 20_000),
     "CliffWalking": Problem(made("CliffWalking-v1", max_episode_steps=200), 20_000),
-    "Taxi": Problem(made("Taxi-v4"), 20_000),
+    "Taxi": Problem(made("Taxi-v4"), 60_000),
     "Blackjack": Problem(made("Blackjack-v1"), 20_000, episodes=200),
     "MountainCar": Problem(made("MountainCar-v0"), 20_000),
     "Acrobot": Problem(made("Acrobot-v1"), 60_000),
