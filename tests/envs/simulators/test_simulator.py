@@ -131,6 +131,31 @@ def test_at_the_upper_bound_differences_look_inside_of_the_box():
     np.testing.assert_allclose(slope, [-1.0 - 0.01 * 2.0], rtol=1e-4)  # -price - 2 cost a
 
 
+def test_points_of_a_grid_are_compared_with_their_neighbours():
+    class Orders:  # 3 for each of up to four ordered, less a fixed cost of 2
+        actions = np.arange(5.0)
+        horizon = 1
+
+        def initial_state(self, rng, count):
+            return np.zeros((count, 1))
+
+        def step(self, state, action, noise):
+            reward = 3.0 * action - 2.0 * (action > 0)
+            return state + action[:, None], reward, np.ones(len(action), bool)
+
+        def observe(self, state):
+            return state
+
+    relaxed = ds.Simulator(Orders()).relaxed
+    assert relaxed is not None
+    env, _ = relaxed
+    state = env.initial_state(key())
+    slope = jax.grad(lambda a: env.transition(state, a, env.sample_noise(key())).reward)
+    slopes = [float(slope(jnp.array([x]))[0]) for x in (0.0, 1.0, 2.0, 4.0)]
+    # 1 - 0; half of 4 - 0; half of 7 - 1; 10 - 7.
+    np.testing.assert_allclose(slopes, [1.0, 2.0, 3.0, 3.0], rtol=1e-5)
+
+
 def test_states_of_a_class_noise_that_is_drawn_and_masks():
     env = ds.Simulator(Walk)
     keys = jax.random.split(key(), 5)

@@ -68,6 +68,15 @@ class Actions:
         """Whether there are points between the points, in each of their dimensions."""
         return self.points is not None and bool((self.low < self.high).all())
 
+    @property
+    def spacing(self) -> np.ndarray:
+        """The smallest step between two points, in each dimension; 0 where there are no points."""
+        if self.points is None:
+            return np.zeros(self.low.shape)
+        steps = np.diff(np.sort(self.points, axis=0), axis=0)
+        steps = np.where(steps > 1e-6 * (self.high - self.low), steps, np.inf).min(axis=0)
+        return np.where(np.isfinite(steps), steps, 0.0)
+
     def jax_shape(self, continuous: bool) -> tuple[tuple[int, ...], np.dtype]:
         """Shape and type of one action, as agents have it."""
         return (self.low.shape, np.dtype(float)) if continuous else ((), np.dtype(int))

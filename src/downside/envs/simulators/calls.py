@@ -283,29 +283,38 @@ class SimulatorCalls:
         continuous: bool,
     ) -> tuple[list[np.ndarray], np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
         """A step, and its derivatives by finite differences: every state is there again with one
-        number moved, all in one call."""
-        outputs, inputs = self.slopes_shape(continuous)
+        number moved, all in one call.
+
+        An action that is a point of a grid is moved to its neighbours on both sides: only there is
+        the reward defined, and a cost that jumps between two points, such as a fixed fee, is spread
+        over their distance.
+        """
+        inputs = self.slopes_shape(continuous)[1]
+        numbers = self.actions.low.size if continuous else 0
+        copies = 1 + inputs + numbers  # the last ones: the other side of each number of the action
         rows = len(state[0])
-        state = [np.tile(x, (1 + inputs, *[1] * (x.ndim - 1))) for x in state]
-        action = np.tile(action, (1 + inputs, *[1] * (action.ndim - 1)))
+        state = [np.tile(x, (copies, *[1] * (x.ndim - 1))) for x in state]
+        action = np.tile(action, (copies, *[1] * (action.ndim - 1)))
         if noise is not None:
-            noise = [np.tile(x, (1 + inputs, *[1] * (x.ndim - 1))) for x in noise]
+            noise = [np.tile(x, (copies, *[1] * (x.ndim - 1))) for x in noise]
         moves = self._move(state, rows)
-        if continuous:  # towards the inside of the box
-            flat = action.reshape(1 + inputs, rows, -1)
-            for k in range(flat.shape[2]):
-                number = len(moves) + 1
-                change = self.step_size * np.maximum(1.0, np.abs(flat[number, :, k]))
-                high = self.actions.high[k]
-                change = np.where(flat[number, :, k] + change > high, -change, change)
-                flat[number, :, k] += change
-                moves.append(change)
+        flat = action.reshape(copies, rows, -1)
+        for k in range(numbers):
+            upper, lower = inputs - numbers + 1 + k, inputs + 1 + k
+            self._move_action(flat[upper, :, k], flat[lower, :, k], k)
+            moves.append(flat[upper, :, k] - flat[lower, :, k])
         after, reward, terminated, truncated = self.step(state, action, noise)
-        flat = [after[i].reshape(1 + inputs, rows, -1) for i in self.real]
-        values = np.concatenate([*flat, reward.reshape(1 + inputs, rows, 1)], axis=2)
-        jacobian = np.empty((rows, outputs, inputs))
-        for number, move in enumerate(moves):
-            jacobian[:, :, number] = (values[number + 1] - values[0]) / move[:, None]
+        results = [after[i].reshape(copies, rows, -1) for i in self.real]
+        values = np.concatenate([*results, reward.reshape(copies, rows, 1)], axis=2)
+        below = np.zeros(inputs, int)
+        below[inputs - numbers :] = inputs + 1 + np.arange(numbers)
+        jacobian = np.stack(
+            [
+                (values[number + 1] - values[below[number]]) / move[:, None]
+                for number, move in enumerate(moves)
+            ],
+            axis=2,
+        )
         return (
             [x[:rows] for x in after],
             reward[:rows],
@@ -313,6 +322,17 @@ class SimulatorCalls:
             truncated[:rows],
             jacobian,
         )
+
+    def _move_action(self, upper: np.ndarray, lower: np.ndarray, k: int) -> None:
+        """Moves number k of the action up and down within the box; where actions are no points of a
+        grid, only up, and down where there is no room."""
+        low, high, spacing = self.actions.low[k], self.actions.high[k], self.actions.spacing[k]
+        if spacing:
+            np.clip(upper + spacing, low, high, out=upper)
+            np.clip(lower - spacing, low, high, out=lower)
+            return
+        change = self.step_size * np.maximum(1.0, np.abs(upper))
+        upper += np.where(upper + change > high, -change, change)
 
     def _move(self, state: list[np.ndarray], rows: int) -> list[np.ndarray]:
         """Moves one number of the state in each copy of it but the first; gives by how much."""
