@@ -5,7 +5,9 @@ python docs/readme.py --train    # trains the two agents of the picture first
 """
 
 import argparse
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import matplotlib as mpl
 
@@ -23,38 +25,79 @@ from downside.experiments.optimum import optimum
 ROOT = Path(__file__).parents[1]
 RESULTS, README = ROOT / "results", ROOT / "README.md"
 RETURNS = RESULTS / "readme-returns.csv"
-FIRST, LAST = "| measure |", "| seconds of training |"
+FIRST, LAST = "| agent |", "| *optimum* |"
 """How the first and the last line of the table begin."""
 MEASURES = {"cvar(1.0)": "mean", "cvar(0.5)": "cvar(0.5)", "cvar(0.2)": "cvar(0.2)"}
 """The measures of the table, as the paper and the dial have them."""
+STEPS = {"QR-SRM": (0.8, 54), "PG-SRM": (0, 175), "dial": (0, 273)}
+"""Millions of environment steps of one training: lived through, and simulated. The same for every
+seed: `agent.num_timesteps` and `agent.simulated_steps` of the runs in the results."""
 PICTURED = {"mean": "#999999", "cvar(0.2)": "#0072B2"}
 RANKS = 400
 
 
 def table() -> str:
-    """The table: the paper's QR-SRM, ours, one dial and the optimum, by measure."""
+    """The table: each agent by its own objective, its steps and its seconds; and the optimum."""
     paper, best = paper_table("mean_reversion"), optimum(RESULTS / "mean-reversion-optimum.csv")
     critics = read_rows(RESULTS / "mean-reversion-default.csv")
-    dials = read_rows(RESULTS / "dial.csv")
+    actors = read_rows(RESULTS / "actors.csv")
+    dials = [row for row in read_rows(RESULTS / "dial.csv") if row["problem"] == "mean-reversion"]
+    peers = [row for row in read_rows(RESULTS / "peers.csv") if row["problem"] == "mean-reversion"]
+    names = [f"`{name}`" for name in MEASURES.values()]
     lines = [
-        f"{FIRST} QR-SRM in the paper | QR-SRM here | one dial (PG-SRM) | optimum |",
-        "| --- | --- | --- | --- | --- |",
+        f"{FIRST} {' | '.join(names)} | million steps lived, simulated | seconds |",
+        "| --- | --- | --- | --- | --- | --- |",
+        _line(
+            "QR-SRM in the paper",
+            [paper.figures[f"QR-SRM {measure}", measure].mean for measure in MEASURES],
+        ),
     ]
-    seconds: list[list[float]] = [[], []]
-    for measure, name in MEASURES.items():
-        agents = {"algorithm": "QR-SRM", "objective": measure, "measure": measure}
-        turned = {"problem": "mean-reversion", "method": "dial", "measure": name}
-        figures = (
-            paper.figures[f"QR-SRM {measure}", measure].mean,
-            values(critics, **agents).mean(),
-            values(dials, **turned).mean(),
-            best[measure],
-        )
-        lines.append(f"| `{name}` | {' | '.join(f'{value:.3f}' for value in figures)} |")
-        seconds[0] += [float(row["seconds"]) for row in select(critics, **agents)]
-        seconds[1] += [float(row["cpu_seconds"]) for row in select(dials, **turned)]
-    shown = " | ".join(f"{np.mean(each):.0f}" for each in seconds)
-    return "\n".join([*lines, f"{LAST} | {shown}, for all measures | |"])
+    for method, measures in (("PPO", ["mean"]), ("PPO+RiskReward", ["cvar(0.2)"])):
+        rows = select(peers, method=method)
+        figures = [_mean(rows, m) if m in measures else None for m in MEASURES.values()]
+        name = "PPO of stable-baselines3" + (", with `ds.RiskReward`" if "+" in method else "")
+        steps = (round(_mean(rows, "lived") / 1e6, 1), 0)
+        lines.append(_line(name, figures, steps, _numbers(rows, "seconds")))
+    quick = {"mean": select(peers, method="PGSRM mean")}
+    quick["cvar(0.2)"] = select(peers, method="PGSRM cvar(0.2)")
+    rows = [row for each in quick.values() for row in each]
+    figures = [_mean(quick[m], m) if m in quick else None for m in MEASURES.values()]
+    simulated = _mean(rows, "lived") + _mean(rows, "simulated")  # all of them are
+    steps = (0, round(simulated / 1e6))
+    lines.append(_line("PG-SRM, 20 seconds", figures, steps, _numbers(rows, "seconds")))
+    agents = [{"algorithm": "QR-SRM", "objective": m, "measure": m} for m in MEASURES]
+    rows = [row for agent in agents for row in select(critics, **agent)]
+    means = [values(critics, **agent).mean() for agent in agents]
+    lines.append(_line("QR-SRM", means, STEPS["QR-SRM"], _numbers(rows, "seconds")))
+    agents = [{**agent, "algorithm": "PG-SRM"} for agent in agents]
+    means = [values(actors, **agent).mean() for agent in agents]
+    alone = select(dials, method="dedicated")
+    lines.append(_line("PG-SRM", means, STEPS["PG-SRM"], _numbers(alone, "cpu_seconds")))
+    turned = select(dials, method="dial")
+    means = [values(turned, measure=measure).mean() for measure in MEASURES.values()]
+    name = "one dial of PG-SRM for all measures"
+    lines.append(_line(name, means, STEPS["dial"], _numbers(turned, "cpu_seconds")))
+    last = _line("*optimum*", [best[measure] for measure in MEASURES])
+    return "\n".join([*lines, last])
+
+
+def _line(
+    name: str,
+    figures: Sequence[float | None],
+    steps: tuple[float, float] | None = None,
+    seconds: Sequence[float] = (),
+) -> str:
+    shown = " | ".join("" if value is None else f"{value:.3f}" for value in figures)
+    counted = "" if steps is None else f"{steps[0]:g}, {steps[1]:g}"
+    return f"| {name} | {shown} | {counted} | {f'{np.mean(seconds):.0f}' if seconds else ''} |"
+
+
+def _mean(rows: Sequence[Mapping[str, Any]], column: str) -> float:
+    return float(np.mean(_numbers(rows, column)))
+
+
+def _numbers(rows: Sequence[Mapping[str, Any]], column: str) -> list[float]:
+    return [float(row[column]) for row in rows]
 
 
 def shown_table() -> str:
