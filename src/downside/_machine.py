@@ -1,6 +1,7 @@
 """What the machine has, and which version of the code runs on it."""
 
 import functools
+import importlib.metadata
 import os
 import platform
 import subprocess
@@ -33,6 +34,22 @@ def commit() -> str | None:
         return _git("rev-parse", "--short", "HEAD", folder=file.parent) + ("+" if changed else "")
     except (OSError, subprocess.SubprocessError):
         return None
+
+
+def versions(*names: str) -> dict[str, str]:
+    """The versions of packages; our own also where it is imported from its source, uninstalled."""
+    return {name: _version(name) for name in names}
+
+
+def _version(name: str) -> str:
+    try:
+        return importlib.metadata.version(name)
+    except importlib.metadata.PackageNotFoundError:
+        if name != "downside":
+            raise
+        from downside import __version__
+
+        return __version__
 
 
 def _git(*arguments: str, folder: Path) -> str:

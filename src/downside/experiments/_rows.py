@@ -1,7 +1,6 @@
 """Rows of results in CSV files, and JSON files that say how they were made."""
 
 import csv
-import importlib.metadata
 import io
 import json
 import platform
@@ -14,7 +13,7 @@ from jaxtyping import Float
 
 from downside._files import DamagedFileError, check_regular, read_json, write_text
 from downside._locks import lock
-from downside._machine import commit, cores, machine
+from downside._machine import commit, cores, machine, versions
 
 Row = dict[str, Any]
 _REMEDY = "It may have been cut short: restore it, or delete it to make its rows again."
@@ -119,10 +118,7 @@ def write_about(path: Path, command: str, **facts: Any) -> None:
     """Writes how the rows were made, and keeps what made earlier rows."""
     now = {
         "commit": commit(),
-        "versions": {
-            name: importlib.metadata.version(name)
-            for name in ("downside", "jax", "equinox", "optax", "numpy", "gymnasium")
-        },
+        "versions": versions("downside", "jax", "equinox", "optax", "numpy", "gymnasium"),
         "python": platform.python_version(),
         "machine": machine(),
         "cores": cores(),

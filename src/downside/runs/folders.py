@@ -1,12 +1,12 @@
 """The folder of a run: its name and its configuration."""
 
 import dataclasses
-import importlib.metadata
 import re
 from pathlib import Path
 from typing import Any
 
 from downside._files import DamagedFileError, read_json
+from downside._machine import versions
 from downside.envs.registry import import_environment
 from downside.risk import AbstractSpectralRisk, Dial
 from downside.train import Agent, load
@@ -43,9 +43,7 @@ def describe_run(
             name: list(value) if isinstance(value, tuple) else value
             for name, value in settings.items()
         },
-        "versions": {
-            name: importlib.metadata.version(name) for name in ("downside", "jax", "gymnasium")
-        },
+        "versions": versions("downside", "jax", "gymnasium"),
     }
 
 

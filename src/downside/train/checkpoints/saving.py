@@ -1,10 +1,10 @@
 """From an agent to a checkpoint."""
 
 import dataclasses
-import importlib.metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from downside._machine import versions
 from downside.train.checkpoints import checkpoint
 from downside.train.driver import untrained
 
@@ -28,9 +28,7 @@ def save(agent: "Agent", path: str | Path) -> Path:
         "chunks": driver.spec.chunks,
         "fitted": driver.fitted,
         "history": agent.history,
-        "versions": {
-            name: importlib.metadata.version(name) for name in ("downside", "jax", "equinox")
-        },
+        "versions": versions("downside", "jax", "equinox"),
     }
     if agent.family is not None:
         targets = {measure: list(target) for measure, target in agent.targets.items()}

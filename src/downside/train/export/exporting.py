@@ -1,6 +1,5 @@
 """A policy as an ONNX file: it runs with onnxruntime alone, in any language that has one."""
 
-import importlib.metadata
 import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,6 +11,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float
 
 from downside._files import atomic_write
+from downside._machine import versions
 from downside.agents.actor import Actor, network_at
 from downside.agents.actor_critic_learner import ActorCriticLearner
 from downside.agents.algorithm import AbstractDialAlgorithm, OuterVariable
@@ -77,7 +77,7 @@ def _about(agent: "Agent", policy: Policy) -> dict[str, Any]:
         "history_length": int(getattr(agent.settings, "history_length", 0)),
         "num_actions": backend.num_actions,
         "first_action": backend.first_action,
-        "downside": importlib.metadata.version("downside"),
+        **versions("downside"),
     }
 
 
