@@ -140,6 +140,13 @@ def test_an_unknown_option_has_exit_code_2(capsys):
     assert "--colour" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("command", ["train", "frontier"])
+@pytest.mark.parametrize("flag", ["--steps", "--total-timesteps", "--timesteps"])
+def test_steps_may_be_named_as_in_python_and_in_stable_baselines3(command, flag):
+    parsed = cli._parsed([command, flag, "1000", "CartPole-v1"])
+    assert (parsed.env, parsed.steps) == ("CartPole-v1", 1000)
+
+
 @pytest.mark.slow
 def test_help_does_not_wait_for_jax():
     code = (
@@ -262,8 +269,10 @@ def test_a_run_that_was_stopped_is_resumed_to_its_end(tmp_path, monkeypatch, cap
         (["train", *ENV, "--risk", "mean", "--quantiles", "0"], "`quantiles` must be a whole"),
         (["train", *ENV, "--risk", "mean", "--n-steps", "3"], "that are not written in JAX."),
         (["train", "--shifts=3", "CartPole-v1", "--risk", "mean"], "no setting `shifts` for this"),
+        (["train", "downside.envs:BetingGame", "--risk", "mean"], "'downside.envs:BettingGame'?"),
+        (["train", "downside.cli:Solve", "--risk", "mean"], "Such classes in downside.cli: none."),
         (["resume", "nowhere"], "nowhere is no run: it has no run.json"),
-        (["evaluate", "nowhere"], "There is no checkpoint nowhere"),
+        (["evaluate", "nowhere"], "nowhere.safetensors, and no run folder nowhere."),
     ],
 )
 def test_mistakes_in_training_are_explained(tmp_path, monkeypatch, capsys, arguments, message):

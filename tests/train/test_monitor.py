@@ -160,7 +160,7 @@ def test_a_second_signal_acts_at_once(capsys):
         assert interruption.signal == signal.SIGINT
         with pytest.raises(KeyboardInterrupt):
             os.kill(os.getpid(), signal.SIGINT)
-    assert "Stopping after this step" in capsys.readouterr().err
+    assert "Stopping after this outer step" in capsys.readouterr().err
 
 
 @pytest.mark.slow

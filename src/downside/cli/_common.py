@@ -4,7 +4,12 @@ import importlib
 import json
 from typing import Any
 
+import tyro
+
 from downside._names import did_you_mean
+
+STEPS: Any = tyro.conf.arg(aliases=["--total-timesteps", "--timesteps"])
+"""`--steps` also goes by the name of the argument of `learn`, and by that of stable-baselines3."""
 
 
 def as_parameters(pairs: tuple[str, ...]) -> dict[str, Any]:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar
 import tyro
 
 from downside.cli._common import (
+    STEPS,
     agent_class,
     as_parameters,
     changed_settings,
@@ -41,8 +42,9 @@ class Frontier:
     Gymnasium environment."""
     preset: str = "default"
     """The settings: default or paper."""
-    steps: int | None = None
-    """Environment steps of each agent, by default the preset's."""
+    steps: Annotated[int | None, STEPS] = None
+    """About so many environment steps of each agent, in whole outer steps; by default the
+    preset's."""
     params: tuple[str, ...] = ()
     """Parameters of the environment, as name=value, e.g. sigma=0.5."""
     episodes: int | None = None

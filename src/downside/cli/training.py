@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 import tyro
 
 from downside.cli._common import (
+    STEPS,
     agent_class,
     as_parameters,
     changed_settings,
@@ -25,8 +26,8 @@ class Train:
     """Train an agent in any Gymnasium environment, in a run folder that can be resumed."""
 
     env: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="ENV")]
-    """The environment's id, e.g. downside/MeanReversion-v0 or CartPole-v1. With --help behind it,
-    all its settings are shown."""
+    """The environment's id, e.g. downside/MeanReversion-v0 or CartPole-v1, or module:Class of
+    your own simulator. With --help behind it, all its settings are shown."""
     risk: str | None = None
     """The measure to optimise, e.g. "0.5*mean + 0.5*cvar(0.2)"; qrdqn needs none."""
     agent: str = "qrsrm"
@@ -36,8 +37,8 @@ class Train:
     """A run for each of them."""
     preset: str = "default"
     """The settings: default or paper."""
-    steps: int | None = None
-    """Environment steps, by default the preset's."""
+    steps: Annotated[int | None, STEPS] = None
+    """About so many environment steps, in whole outer steps; by default the preset's."""
     params: tuple[str, ...] = ()
     """Parameters of the environment, as name=value, e.g. sigma=0.5 or continuous=true."""
     episodes: int | None = None

@@ -3,12 +3,13 @@
 import dataclasses
 import importlib
 import inspect
+import re
 import sys
 from typing import Any
 
 import gymnasium as gym
 
-from downside._names import closest
+from downside._names import closest, did_you_mean
 from downside._registration import JAX_IDS, LANDER_IDS
 from downside.envs.core import AbstractJaxEnv
 from downside.envs.gymnasium.env import GymnasiumEnv
@@ -138,6 +139,8 @@ def _from_id(env_id: str, parameters: dict[str, Any]) -> AbstractJaxEnv | None:
         return kind(**parameters) if in_jax else Simulator(kind, **parameters)
     if name in gym.registry:
         return None
+    if env_id != name and not re.search(r"-v\d+$", name):
+        raise EnvironmentNotFoundError(_no_such_class(env_id))
     ids = (*JAX_IDS, *LANDER_IDS)
     ours = {env_id.removeprefix("downside/").removesuffix("-v0"): env_id for env_id in ids}
     close = closest(name, (*ours.values(), *gym.registry)) or closest(name, ours)
@@ -145,6 +148,18 @@ def _from_id(env_id: str, parameters: dict[str, Any]) -> AbstractJaxEnv | None:
     raise EnvironmentNotFoundError(
         f"`env` must be the id of a registered environment, got {env_id!r}.{hint} "
         f"Ours are: {', '.join(ours.values())}."
+    )
+
+
+def _no_such_class(env_id: str) -> str:
+    """What is wrong with `module:Class`, and which classes there are in the module."""
+    module = env_id.rpartition(":")[0]
+    ids = (f"{module}:{name}" for name in vars(sys.modules[module]))
+    there = [each for each in ids if class_of(each) is not None]
+    return (
+        "`env` must name a class of a simulator, with `initial_state` and `step`, or of an "
+        f"environment in JAX, got {env_id!r}.{did_you_mean(env_id, there)} "
+        f"Such classes in {module}: {', '.join(there) or 'none'}."
     )
 
 

@@ -285,7 +285,7 @@ class Interruption:
         if self.signal is not None:
             raise self.error()
         self.signal = number
-        sys.stderr.write("\nStopping after this step; once more to stop at once.\n")
+        sys.stderr.write("\nStopping after this outer step; once more to stop at once.\n")
 
     def error(self) -> KeyboardInterrupt:
         """What to raise for the signal that came."""

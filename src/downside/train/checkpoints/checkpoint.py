@@ -79,13 +79,14 @@ def write(path: str | Path, arrays: Mapping[str, np.ndarray], about: Mapping[str
 
 def read(path: str | Path) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
     """The arrays and what is said about them, or an error that says what is wrong with the file."""
-    path = checkpoint_path(path)
+    given, path = Path(path), checkpoint_path(path)
     if not path.exists() and os.path.lexists(path):
         raise CheckpointError(f"{path} is a link that leads to no file.")
     if not path.exists():
         near = sorted(file.name for file in path.parent.glob(f"*{SUFFIX}"))[:5]
         there = f" In that folder there are: {', '.join(near)}." if near else ""
-        raise FileNotFoundError(f"There is no checkpoint {path}.{there}")
+        nor = f", and no run folder {given}" if given != path else ""
+        raise FileNotFoundError(f"There is no checkpoint {path}{nor}.{there}")
     try:
         check_regular(path)
         with safetensors.safe_open(path, framework="numpy") as file:
