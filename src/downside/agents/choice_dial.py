@@ -28,11 +28,11 @@ _EVEN_TARGETS = 9
 """Targets that are played at an outer step, evenly over the range; and the table's for a CVaR."""
 _ROOT_RATIOS = (0.0, 0.2, 0.4, 0.7, 1.0)
 """√κ of the policies that are played."""
-_NEAR_TABLE = 0.5
+_NEAR_TABLE = 0.3
 """Share of training positions near a target of the table; the others are spread over the range."""
 _NEAR = 0.03
 """How near, as a share of the range."""
-_NO_MEAN = 0.5
+_NO_MEAN = 0.8
 """Share of the others with κ = 0."""
 _TAIL, _MARGIN = 0.01, 0.01
 """The range reaches from this quantile of returns to the mirrored one, and a share beyond."""
@@ -96,13 +96,13 @@ class ChoiceDial(AbstractActorAlgorithm, AbstractDialAlgorithm):
 
     Memory: (s, c), seen as (s - b, c). Decides: the highest of the learned expected utilities.
     Outer variable: the range of returns, over which b is drawn in training, and a table of the best
-    b over levels and shares, near which half of it is drawn.
+    b over levels and shares, near which a part of it is drawn.
     """
 
     name: ClassVar[str] = "PG-SRM"
     preset: ClassVar[Mapping[str, Any]] = {
         "hidden_sizes": (64, 64),
-        "batch_size": 2048,
+        "batch_size": 4096,
         "updates": 4000,
         "final_batches": 1,
         "learning_rate": 0.005,
@@ -165,14 +165,14 @@ class ChoiceDial(AbstractActorAlgorithm, AbstractDialAlgorithm):
         return position.utility(memory.accumulated) + position.unit * outputs
 
     def positions(self, key: Key[Array, ""], count: int, outer: ChoiceVariable) -> ChoicePosition:
-        """For half of the episodes the target of a measure or one near it, and for the others any
-        pair (b, κ)."""
+        """For some episodes the target of a measure or one near it, and for the others any pair
+        (b, κ)."""
         drawn = self._table.spread_evenly(stream(key, "measures"), count)
         width = outer.high - outer.low
         noise = _NEAR * width * jax.random.normal(stream(key, "targets"), (count,))
         near = interpolate(outer.targets, drawn) + noise
         # Densest at the low end, where what cautious measures need is small.
-        anywhere = outer.low + width * jax.random.uniform(stream(key, "anywhere"), (count,)) ** 2
+        anywhere = outer.low + width * jax.random.uniform(stream(key, "anywhere"), (count,)) ** 3
         root = jax.random.uniform(stream(key, "ratios"), (count,))
         ratio = (jnp.maximum(root - _NO_MEAN, 0.0) / (1.0 - _NO_MEAN)) ** 2
         is_near = jax.random.bernoulli(stream(key, "near"), _NEAR_TABLE, (count,))
