@@ -60,12 +60,14 @@ def test_targets_are_drawn_from_the_whole_range_and_near_the_table():
     outer = eqx.tree_at(lambda o: o.targets, outer, jnp.full_like(outer.targets, 0.9))
     drawn = dial.positions(jax.random.key(0), 4000, outer)
     near = jnp.abs(drawn.target - 0.9) < 0.2
-    assert float(near.mean()) == pytest.approx(0.5 + 0.5 * 0.12, abs=0.04)
-    # The others densely at the low end: a half below the quarter of the range.
+    # 30% by intent, and of the others, at u³ of the range, those with u³ > 0.85: u > 0.947.
+    assert float(near.mean()) == pytest.approx(0.3 + 0.7 * 0.053, abs=0.03)
+    # The others densely at the low end: below the quarter of the range is u < 0.63.
     others = np.asarray(drawn.target)[~np.asarray(near)]
-    assert np.mean(others < -0.5) == pytest.approx(0.5 / 0.88, abs=0.04)
+    assert np.mean(others < -0.5) == pytest.approx(0.63 / 0.947, abs=0.03)
     assert others.min() < -0.95
-    assert float((drawn.ratio == 0.0).mean()) == pytest.approx(0.4, abs=0.04)
+    # κ = 0: 30% of those near the table (a CVaR alone), 80% of the others.
+    assert float((drawn.ratio == 0.0).mean()) == pytest.approx(0.3 * 0.3 + 0.7 * 0.8, abs=0.03)
     assert float(drawn.ratio.max()) > 0.9
 
 
