@@ -70,15 +70,15 @@ def atari(name: str) -> gym.Env:
 
 
 PROBLEMS: dict[str, Problem] = {
-    "FrozenLake": Problem(made("FrozenLake-v1"), 20_000),
-    "CliffWalking": Problem(made("CliffWalking-v1", max_episode_steps=200), 20_000),
+    "FrozenLake": Problem(made("FrozenLake-v1"), 60_000),
+    "CliffWalking": Problem(made("CliffWalking-v1", max_episode_steps=200), 60_000),
     "Taxi": Problem(made("Taxi-v4"), 60_000),
-    "Blackjack": Problem(made("Blackjack-v1"), 20_000, episodes=200),
+    "Blackjack": Problem(made("Blackjack-v1"), 60_000, episodes=200),
     "MountainCar": Problem(made("MountainCar-v0"), 20_000),
     "Acrobot": Problem(made("Acrobot-v1"), 60_000),
-    "Pendulum": Problem(made("Pendulum-v1"), 30_000, "ACSRM"),
-    "HalfCheetah": Problem(made("HalfCheetah-v5"), 30_000, "ACSRM", episodes=20),
-    "LunarLanderContinuous": Problem(made("LunarLander-v3", continuous=True), 30_000, "ACSRM"),
+    "Pendulum": Problem(made("Pendulum-v1"), 200_000, "ACSRM"),
+    "HalfCheetah": Problem(made("HalfCheetah-v5"), 200_000, "ACSRM", episodes=20),
+    "LunarLanderContinuous": Problem(made("LunarLander-v3", continuous=True), 300_000, "ACSRM"),
     "highway-env": Problem(made("highway_env:highway-fast-v0"), 5_000, episodes=20, num_envs=2),
     "MiniGrid": Problem(
         lambda: grid("MiniGrid-Empty-5x5-v0"), 10_000, settings={"cnn": True, "hidden_sizes": (64,)}

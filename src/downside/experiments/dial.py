@@ -71,6 +71,7 @@ PROBLEMS = {
     ),
     "betting": Problem("downside/BettingGame-v0", _TAILS),
     "machine": Problem("downside/MachineReplacement-v0", _TAILS),
+    "cliff-walk": Problem("downside/CliffWalk-v0", ("mean", "cvar(0.5)", "cvar(0.2)", "cvar(0.1)")),
 }
 
 
