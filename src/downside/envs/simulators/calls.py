@@ -291,7 +291,8 @@ class SimulatorCalls:
         """
         inputs = self.slopes_shape(continuous)[1]
         numbers = self.actions.low.size if continuous else 0
-        copies = 1 + inputs + numbers  # the last ones: the other side of each number of the action
+        on_grid = continuous and self.actions.points is not None
+        copies = 1 + inputs + (numbers if on_grid else 0)  # the last: the other neighbours
         rows = len(state[0])
         state = [np.tile(x, (copies, *[1] * (x.ndim - 1))) for x in state]
         action = np.tile(action, (copies, *[1] * (action.ndim - 1)))
@@ -299,15 +300,16 @@ class SimulatorCalls:
             noise = [np.tile(x, (copies, *[1] * (x.ndim - 1))) for x in noise]
         moves = self._move(state, rows)
         flat = action.reshape(copies, rows, -1)
+        below = np.zeros(inputs, int)
+        if on_grid:
+            below[inputs - numbers :] = inputs + 1 + np.arange(numbers)
         for k in range(numbers):
-            upper, lower = inputs - numbers + 1 + k, inputs + 1 + k
+            upper, lower = inputs - numbers + 1 + k, below[inputs - numbers + k]
             self._move_action(flat[upper, :, k], flat[lower, :, k], k)
             moves.append(flat[upper, :, k] - flat[lower, :, k])
         after, reward, terminated, truncated = self.step(state, action, noise)
         results = [after[i].reshape(copies, rows, -1) for i in self.real]
         values = np.concatenate([*results, reward.reshape(copies, rows, 1)], axis=2)
-        below = np.zeros(inputs, int)
-        below[inputs - numbers :] = inputs + 1 + np.arange(numbers)
         jacobian = np.stack(
             [
                 (values[number + 1] - values[below[number]]) / move[:, None]
@@ -324,8 +326,8 @@ class SimulatorCalls:
         )
 
     def _move_action(self, upper: np.ndarray, lower: np.ndarray, k: int) -> None:
-        """Moves number k of the action up and down within the box; where actions are no points of a
-        grid, only up, and down where there is no room."""
+        """Moves number k of the action to both neighbours within the box. Where actions are no
+        points of a grid only `upper` moves: a little up, or down where there is no room."""
         low, high, spacing = self.actions.low[k], self.actions.high[k], self.actions.spacing[k]
         if spacing:
             np.clip(upper + spacing, low, high, out=upper)
